@@ -1,0 +1,43 @@
+"""References to values that live outside a loop's state: caches that change, and large tensors that do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Restore(StrEnum):
+    """How a snapshot brings a cache back: store its contents, or repeat the calls that made it."""
+
+    PERSIST = "persist"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRef:
+    """One version of one cache. Executing a call never changes it: the call returns the next version.
+
+    Args:
+        pool: the class of cache, which names its pool ("stream").
+        id: unique within the pool.
+        version: 0 is empty; each append gives version + 1.
+        owner: id of the request that holds it and gives it back.
+        restore: what a snapshot stores.
+    """
+
+    pool: str
+    id: str
+    version: int
+    owner: str
+    restore: Restore = Restore.PERSIST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueRef:
+    """A large immutable tensor, stored once and named by the hash of its bytes, shape and dtype.
+
+    Prompt embeddings are rows of every call of a request: a reference is neither copied per step nor shipped twice.
+    """
+
+    hash: str
+    shape: tuple[int, ...]
+    dtype: str

@@ -1,0 +1,38 @@
+"""Cards: typed, validated (recipe, runtime) pairs. Free of torch and numpy."""
+
+from fv_core.card.card import (
+    CheckpointManifest,
+    Defaults,
+    LatentSpec,
+    Limits,
+    LoopSpec,
+    Method,
+    ModelCard,
+    ParitySpec,
+    Precision,
+    RecipeSpec,
+    SigmaRule,
+    derive,
+)
+from fv_core.card.component import ComponentSpec, Geometry, LoadContext
+from fv_core.card.limits import FrameRule, SizeRule
+
+__all__ = [
+    "CheckpointManifest",
+    "ComponentSpec",
+    "Defaults",
+    "FrameRule",
+    "Geometry",
+    "LatentSpec",
+    "Limits",
+    "LoadContext",
+    "LoopSpec",
+    "Method",
+    "ModelCard",
+    "ParitySpec",
+    "Precision",
+    "RecipeSpec",
+    "SigmaRule",
+    "SizeRule",
+    "derive",
+]

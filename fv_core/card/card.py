@@ -1,0 +1,187 @@
+"""The card: weights and the loop that produced and assumes them, as one frozen, versioned, digestible value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, cast
+
+from fv_core import codec
+from fv_core.card.component import ComponentSpec, Geometry
+from fv_core.card.limits import FrameRule, SizeRule
+from fv_core.program import Program
+from fv_core.request import Size, TaskType
+
+
+class Method(StrEnum):
+    """How the weights came to be."""
+
+    UNTRAINED = "untrained"
+    PRETRAIN = "pretrain"
+    FINETUNE = "finetune"
+    DISTIL = "distil"
+
+
+class SigmaRule(StrEnum):
+    """The unshifted grid that the weights were sampled with; see `fv_core.loop.samplers.sigmas`."""
+
+    DIFFUSERS = "diffusers>=0.37"
+    WAN_OFFICIAL = "wan-official"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSpec:
+    """One loop of a card: the class, which of its semantics, and the components it drives.
+
+    `binds` maps the loop's roles to component ids; `params` are the loop's own typed parameters as plain JSON.
+    """
+
+    loop: str
+    semantics: str
+    binds: Mapping[str, str]
+    params: Mapping[str, float | int | str | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeSpec:
+    """What the weights assume of the runtime.
+
+    Args:
+        assumes_loop: semantics id of the loop that the weights were made for.
+        method: how the weights were made.
+        steps: default number of steps.
+        steps_fixed: True for weights distilled to exactly `steps` steps.
+        sigma_rule: the unshifted sigma grid.
+        shift: flow shift, > 0.
+        guidance: default classifier-free guidance scale, >= 1; 1 is off.
+    """
+
+    assumes_loop: str
+    method: Method = Method.PRETRAIN
+    steps: int = 50
+    steps_fixed: bool = False
+    sigma_rule: SigmaRule = SigmaRule.DIFFUSERS
+    shift: float = 1.0
+    guidance: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParitySpec:
+    """What the card claims to reproduce: `rungs` of the ladder (C0 component .. C4 artifact), against which version.
+
+    `tolerance` is the largest absolute difference in latents and frames under reference numerics in fp32.
+    """
+
+    reference: str
+    reference_version: str
+    rungs: tuple[str, ...] = ("C1",)
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointManifest:
+    """Where the weights come from. `revision` is the commit the card was verified with; None: none verified yet."""
+
+    repo: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentSpec:
+    """The latent grid: channels, and pixels or frames per latent cell. The first frame has a latent of its own."""
+
+    channels: int = 16
+    temporal: int = 4
+    spatial: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Legal precisions, and what `auto` means on a CPU and on an accelerator (torch dtype names)."""
+
+    legal: tuple[str, ...] = ("float32", "bfloat16", "float16")
+    cpu: str = "float32"
+    accelerator: str = "bfloat16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What a request gets where it says nothing and the recipe does not either."""
+
+    size: Size = Size(832, 480)
+    frames: int = 81
+    fps: float = 16.0
+    negative_prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Legal values as rules, so that an error can name the legal set. Steps and guidance are inclusive ranges."""
+
+    size: SizeRule = SizeRule()
+    frames: FrameRule = FrameRule()
+    steps: tuple[int, int] = (1, 1000)
+    guidance: tuple[float, float] = (1.0, 100.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """A deployable model: the pair of recipe and runtime. Frozen data; variants are `derive(card, ...)`.
+
+    `model_id` is `<plugin>/<model>`. Components and loops are named by ids that only this card gives meaning to.
+    """
+
+    model_id: str
+    family: str
+    version: str
+    components: Mapping[str, ComponentSpec]
+    loops: Mapping[str, LoopSpec]
+    programs: Mapping[TaskType, Program]
+    recipe: RecipeSpec
+    summary: str = ""
+    parity: ParitySpec | None = None
+    checkpoint: CheckpointManifest | None = None
+    latent: LatentSpec = LatentSpec()
+    precision: Precision = Precision()
+    defaults: Defaults = Defaults()
+    limits: Limits = Limits()
+
+    @property
+    def capabilities(self) -> tuple[TaskType, ...]:
+        """The tasks it offers; the first is the default one."""
+        return tuple(self.programs)
+
+    def geometry(self, size: Size, frames: int) -> Geometry:
+        """Pixel and latent sizes of a clip on this card's grid."""
+        latent = self.latent
+        grid = (latent.channels, (frames - 1) // latent.temporal + 1)
+        cells = (size.height // latent.spatial, size.width // latent.spatial)
+        return Geometry(width=size.width, height=size.height, frames=frames, latent=(*grid, *cells))
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no spaces. `from_json` gives an equal card back."""
+        return json.dumps(codec.encode(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> ModelCard:
+        """Raises:
+        codec.DecodeError: the text is not a card.
+        """
+        return codec.decode(cls, json.loads(text))
+
+    def digest(self) -> str:
+        """sha256 of the canonical JSON, in hex: equal digests are equal cards."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def derive(card: ModelCard, **delta: Any) -> ModelCard:
+    """`card` with fields replaced. A dataclass field may be given as a dict of its own changed fields."""
+    settled = {}
+    for name, value in delta.items():
+        current = getattr(card, name)
+        nested = isinstance(value, dict) and hasattr(type(current), "__dataclass_fields__")
+        settled[name] = replace(cast(Any, current), **value) if nested else value
+    return replace(card, **settled)

@@ -1,0 +1,97 @@
+"""Components: the modules a card owns, named by reference and loaded when a task first needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    M = TypeVar("M", bound=nn.Module)
+
+Config: TypeAlias = Mapping[str, object]
+"""The plain JSON arguments of a component's architecture."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentSpec:
+    """One component of a card.
+
+    Args:
+        load: `"module:attr"` of a factory `(LoadContext) -> Component`, resolved on first use.
+        subfolders: folders of the checkpoint that hold it, the one with its weights first. The first one's config
+            file wins over `config`.
+        config: arguments of the architecture where no folder gives them.
+        dtype: "card" follows the run's precision; "float32" is kept in fp32 whatever the run uses.
+        parameters: number of parameters, for plans that load nothing; 0 means not stated.
+        activation: `"module:attr"` of a function `(op, Geometry, dtype bytes) -> bytes` that predicts the peak
+            beside the weights; "" means not stated.
+    """
+
+    load: str
+    subfolders: tuple[str, ...] = ()
+    config: Mapping[str, object] = field(default_factory=dict)
+    dtype: str = "card"
+    parameters: int = 0
+    activation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """Pixels and latents of one request, for memory predictions. Latent sizes are [channels, frames, height, width]."""
+
+    width: int
+    height: int
+    frames: int
+    latent: tuple[int, int, int, int]
+
+
+class LoadContext(Protocol):
+    """What core gives to a component factory: where the weights are and a strict way to read them.
+
+    `folder` is the checkpoint's root, None when the card's weights are made from `seed`.
+    """
+
+    @property
+    def folder(self) -> Path | None: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def config(self, filename: str = "config.json") -> dict[str, object]:
+        """The architecture's arguments: the file in the component's first subfolder, else the spec's own."""
+        ...
+
+    def fill(
+        self,
+        module: M,
+        *,
+        keep_fp32: Sequence[str] = (),
+        aliases: Mapping[str, str] | None = None,
+        initialise: Callable[[M], None] | None = None,
+    ) -> M:
+        """Gives a module built on the meta device its weights, in eval mode, aligned and on the right device.
+
+        From `folder`: every name, shape and file is checked before a tensor is read. Without a folder
+        `initialise` fills a module that has been allocated under the context's seed.
+
+        Args:
+            module: parameters on the meta device; non-persistent buffers must be real already.
+            keep_fp32: path segments whose parameters stay in fp32 at any precision.
+            aliases: parameter names tied to another name of the same module, absent from files.
+            initialise: fills the parameters where there is no folder; None keeps the classes' own initialisation.
+
+        Raises:
+            WeightsError: FV252 file missing, FV253 file damaged, FV254 names or shapes differ.
+        """
+        ...

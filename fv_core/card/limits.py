@@ -1,0 +1,52 @@
+"""Legal sizes and frame counts as rules that can say their legal set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fv_core.request import Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRule:
+    """Both sides are multiples of `multiple` within [smallest, largest], in pixels."""
+
+    multiple: int = 16
+    smallest: int = 16
+    largest: int = 2048
+
+    def allows(self, size: Size) -> bool:
+        return all(side % self.multiple == 0 and self.smallest <= side <= self.largest for side in _sides(size))
+
+    def legal(self) -> str:
+        return f"width and height multiples of {self.multiple}, {self.smallest} to {self.largest}"
+
+    def nearest(self, size: Size) -> Size:
+        """The closest legal size, for remedies only: fv never rounds a request."""
+        width, height = (
+            min(max(round(side / self.multiple) * self.multiple, self.smallest), self.largest) for side in _sides(size)
+        )
+        return Size(width, height)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameRule:
+    """`multiple * k + 1` frames, from 1 to `largest`."""
+
+    multiple: int = 4
+    largest: int = 4093
+
+    def allows(self, frames: int) -> bool:
+        return 1 <= frames <= self.largest and (frames - 1) % self.multiple == 0
+
+    def legal(self) -> str:
+        return f"{self.multiple}k+1 (1, {1 + self.multiple}, {1 + 2 * self.multiple}, ...) up to {self.largest}"
+
+    def nearest(self, frames: int) -> int:
+        """The closest legal count, for remedies only."""
+        legal_largest = (self.largest - 1) // self.multiple * self.multiple + 1
+        return min(max(round((frames - 1) / self.multiple) * self.multiple + 1, 1), legal_largest)
+
+
+def _sides(size: Size) -> tuple[int, int]:
+    return size.width, size.height

@@ -1,0 +1,273 @@
+"""The registry of error codes: exit code, HTTP status and wire code of each, and what `fv explain` says.
+
+Exit codes: 1 the work failed, 2 usage, 3 plugin, card or weights cannot be loaded, 4 resources refused,
+130 cancelled. The wire code is the `type` field of an OpenAI-style error body.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorCode:
+    """What one code means everywhere it can surface."""
+
+    code: str
+    title: str
+    exit_code: int
+    http_status: int
+    wire_code: str
+    explanation: str
+
+
+def _row(code: str, title: str, exit_code: int, http_status: int, wire_code: str, explanation: str) -> ErrorCode:
+    return ErrorCode(
+        code=code,
+        title=title,
+        exit_code=exit_code,
+        http_status=http_status,
+        wire_code=wire_code,
+        explanation=explanation,
+    )
+
+
+_PLUGIN = (
+    _row(
+        "FV101", "unknown model", 2, 404, "model_not_found",
+        "No installed plugin offers a card with this id. A model id is `<plugin>/<model>`; the plugin is found "
+        "through the entry-point group `fv`. `fv models` lists what is installed.",
+    ),
+    _row(
+        "FV102", "plugin cannot be imported", 3, 503, "plugin_unavailable",
+        "Importing the plugin's package raised. The plugin is left out and the others keep working; "
+        "`FV_DEBUG=1` shows the traceback. Reinstalling the distribution named in the message usually cures it.",
+    ),
+    _row(
+        "FV103", "plugin speaks another API", 3, 503, "plugin_unavailable",
+        "A plugin declares `fv_api = <int>` in its `__init__`; it must equal the API number of the installed "
+        "fv-core. Install a plugin version made for this core, or the core the plugin was made for.",
+    ),
+    _row(
+        "FV104", "plugin breaks its own contract", 3, 503, "plugin_unavailable",
+        "A hook is misspelt or has unknown arguments, a record is of the wrong type, lies outside the plugin's "
+        "namespace, or appears twice. Nothing of the plugin is stored until all of it is right.",
+    ),
+    _row(
+        "FV105", "reference cannot be resolved", 3, 503, "plugin_unavailable",
+        "Cards name code by `module:attribute` strings that are imported when they are needed. This one does "
+        "not import, or has no such attribute.",
+    ),
+    _row(
+        "FV106", "no default model", 2, 400, "model_required",
+        "No model was named, `wan21/tiny` is not installed, and the installed cards with embedded weights are "
+        "none or several, so there is no default to fall back to. Name one with `--model`.",
+    ),
+    _row(
+        "FV107", "unknown interceptor", 2, 400, "extension_not_found",
+        "No installed plugin offers an interceptor with this id.",
+    ),
+)  # fmt: skip
+
+_CARD = (
+    _row(
+        "FV201", "recipe assumes an undeclared loop", 3, 503, "card_invalid",
+        "A recipe is trained for one loop, named by its semantics id in `recipe.assumes_loop`. The card must "
+        "bind a loop with exactly that semantics; weights under another loop give plausible but wrong videos.",
+    ),
+    _row(
+        "FV202", "loop does not offer the semantics", 3, 503, "card_invalid",
+        "A semantics id is owned by the loop class. The class named in `LoopSpec.loop` does not implement the "
+        "id named in `LoopSpec.semantics`.",
+    ),
+    _row(
+        "FV203", "sampler facts contradict the recipe", 3, 503, "card_invalid",
+        "Steps, sigma rule, shift and guidance are facts of the recipe. Values out of range, an unknown sigma "
+        "rule, or a fixed step list beside another default are refused when the card loads.",
+    ),
+    _row(
+        "FV204", "card refers to something it does not have", 3, 503, "card_invalid",
+        "A program names a loop or component, or a loop binds a component, that the card does not declare.",
+    ),
+    _row(
+        "FV205", "program reads a value nothing writes", 3, 503, "card_invalid",
+        "Every input of a program node must be a request field or the output of an earlier node that runs "
+        "whenever the reader needs it.",
+    ),
+    _row(
+        "FV206", "loop parameters are not legal", 3, 503, "card_invalid",
+        "`LoopSpec.params` is read into the loop's typed parameters; an unknown key or a wrong value is refused.",
+    ),
+    _row(
+        "FV207", "defaults break the card's own limits", 3, 503, "card_invalid",
+        "The card's default size, frames or steps do not satisfy the rules in `card.limits`.",
+    ),
+    _row(
+        "FV251", "weights are not on this machine", 3, 503, "weights_missing",
+        "fv never downloads unasked. `fv weights pull ID` fetches them, size first; `--weights PATH` uses a "
+        "folder you already have.",
+    ),
+    _row(
+        "FV252", "weights file is missing", 3, 503, "weights_damaged",
+        "The folder is there but a file that its layout requires is not: a config, an index, or a shard that "
+        "the index names.",
+    ),
+    _row(
+        "FV253", "weights file is damaged", 3, 503, "weights_damaged",
+        "The file's header cannot be read, or the file is shorter than its header says (an interrupted download "
+        "or copy). `fv weights verify ID` checks all files; `fv weights pull ID` fetches what is wrong again.",
+    ),
+    _row(
+        "FV254", "weights are not those of this model", 3, 503, "weights_mismatch",
+        "A tensor is missing, unexpected, or has another shape than the architecture the card declares. The "
+        "check runs on the headers, before any tensor is read and before any compute.",
+    ),
+    _row(
+        "FV255", "weights cannot be pulled", 3, 503, "weights_unavailable",
+        "The hub refused, is offline (`HF_HUB_OFFLINE`), or does not know the repository or revision. Gated "
+        "repositories need a token: `hf auth login` or `HF_TOKEN`.",
+    ),
+    _row(
+        "FV256", "card has nothing to pull", 2, 400, "weights_embedded",
+        "The card's weights ship with its plugin or are made on load; there is no repository to pull from.",
+    ),
+)  # fmt: skip
+
+_REQUEST = (
+    _row(
+        "FV301", "prompt is not usable", 2, 400, "invalid_prompt",
+        "A text task needs a prompt with at least one visible character.",
+    ),
+    _row(
+        "FV302", "size is off the card's rule", 2, 400, "invalid_size",
+        "Width and height must lie on the grid of the model's patches and within its position range. fv does "
+        "not round for you.",
+    ),
+    _row(
+        "FV303", "frame count is off the card's rule", 2, 400, "invalid_frames",
+        "A causal video autoencoder decodes one frame and then groups of frames, so legal counts are "
+        "`multiple * k + 1`. fv does not round for you.",
+    ),
+    _row(
+        "FV304", "step count is not legal", 2, 400, "invalid_steps",
+        "Steps are a whole number within the recipe's range; a few-step recipe takes exactly the count it was "
+        "distilled for.",
+    ),
+    _row(
+        "FV305", "guidance is not legal", 2, 400, "invalid_guidance",
+        "Guidance is a finite number; 1 switches it off and halves the cost. Values below 1 would have no "
+        "effect in the reference, so they are refused rather than ignored.",
+    ),
+    _row(
+        "FV306", "seed is not legal", 2, 400, "invalid_seed",
+        "A seed is a whole number from 0 to 2^64 - 1.",
+    ),
+    _row(
+        "FV307", "frame rate is not legal", 2, 400, "invalid_fps",
+        "The frame rate is a finite number greater than 0; it sets how fast the frames play, not how many "
+        "are made.",
+    ),
+    _row(
+        "FV308", "task does not read this input", 2, 400, "invalid_input",
+        "Each task reads a fixed set of inputs. An input that the task would ignore is refused.",
+    ),
+    _row(
+        "FV309", "model does not offer this task", 2, 400, "unsupported_task",
+        "A card offers one program per task; `fv models show ID` lists them.",
+    ),
+    _row(
+        "FV310", "unknown parameter", 2, 400, "invalid_parameter",
+        "`--set K=V` and `Request.params` take the parameters that the card's loops declare, with their ranges.",
+    ),
+    _row(
+        "FV311", "sidecar cannot be repeated", 2, 400, "invalid_sidecar",
+        "`--from` repeats a run from its sidecar. The file is not an fv sidecar, or the card it names has "
+        "another digest than the installed one.",
+    ),
+    _row(
+        "FV312", "device is not usable", 2, 400, "invalid_device",
+        "The device name is unknown or torch cannot use it on this machine.",
+    ),
+    _row(
+        "FV313", "precision is not usable", 2, 400, "invalid_dtype",
+        "The card lists the precisions it was made for; `auto` takes the card's choice for the device.",
+    ),
+    _row(
+        "FV314", "numerics do not allow this", 2, 400, "invalid_numerics",
+        "`reference` and `exact` promise bits; whatever alters the distribution or shares a forward in another "
+        "way than the reference is refused under them.",
+    ),
+    _row(
+        "FV315", "output path is not usable", 2, 400, "invalid_output",
+        "The output exists (`--force` replaces it), its folder is missing or not writable, or its suffix names "
+        "no format that fv writes.",
+    ),
+    _row(
+        "FV316", "setting is not legal", 2, 400, "invalid_setting",
+        "A configuration file holds an unknown key or a value of the wrong type.",
+    ),
+    _row(
+        "FV317", "unknown error code", 2, 404, "code_not_found",
+        "`fv explain` knows the codes listed in docs/errors.md.",
+    ),
+)  # fmt: skip
+
+_RESOURCE = (
+    _row(
+        "FV401", "does not fit in memory", 4, 503, "insufficient_memory",
+        "The predicted peak is more than the device has free. `--dry-run` prints the figures; a smaller size, "
+        "fewer frames or `--offload component` lowers them.",
+    ),
+    _row(
+        "FV402", "ran out of memory", 4, 503, "out_of_memory",
+        "An allocation failed while the request ran. Its memory has been returned; other requests go on.",
+    ),
+    _row(
+        "FV403", "disk is full", 4, 507, "disk_full",
+        "The disk filled up while the file was written. The partial file has been removed.",
+    ),
+)  # fmt: skip
+
+_RUN = (
+    _row(
+        "FV501", "result is not finite", 1, 500, "non_finite",
+        "A component returned NaN or infinity. The request fails before anything of it is shown; the message "
+        "names the component, the operation and the step.",
+    ),
+    _row(
+        "FV502", "component failed", 1, 500, "component_failed",
+        "A component raised while it computed. `FV_DEBUG=1` shows the traceback.",
+    ),
+    _row(
+        "FV503", "interceptor failed", 1, 500, "interceptor_failed",
+        "An interceptor raised, or answered with outputs that do not match the call. The request fails; the "
+        "interceptor stays enabled for others.",
+    ),
+    _row(
+        "FV504", "snapshot does not fit", 1, 409, "snapshot_mismatch",
+        "A snapshot binds the request, the card's digest and the plugin's version. It is resumed only where "
+        "all of them are equal.",
+    ),
+    _row(
+        "FV505", "cache reference is stale", 1, 500, "stale_cache",
+        "A loop used a cache reference whose version the pool no longer holds. Loops must store the reference "
+        "that the last step returned.",
+    ),
+    _row(
+        "FV506", "engine is closed", 1, 503, "engine_closed",
+        "The engine was closed; its weights and pools are gone. Make a new one.",
+    ),
+    _row(
+        "FV510", "cancelled", 130, 499, "cancelled",
+        "The caller cancelled. Work stopped within one component call and everything was returned.",
+    ),
+    _row(
+        "FV599", "internal error", 1, 500, "internal_error",
+        "Something failed that fv did not foresee: a defect. `FV_DEBUG=1` shows the traceback.",
+    ),
+)  # fmt: skip
+
+CODES: Final[dict[str, ErrorCode]] = {
+    row.code: row for group in (_PLUGIN, _CARD, _REQUEST, _RESOURCE, _RUN) for row in group
+}

@@ -1,0 +1,103 @@
+"""What a loop is: a pure state machine that asks for component calls and never runs a kernel itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+
+from fv_core.card import ModelCard
+from fv_core.cache import CacheRef, ValueRef
+from fv_core.loop.work import Done, Emission, StepResult, WorkPlan
+from fv_core.request import ResolvedRequest
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+S = TypeVar("S")
+P = TypeVar("P")
+Slot: TypeAlias = "Tensor | ValueRef"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopEnv:
+    """What the runtime tells a loop at init: where tensors live, and names for what it owns.
+
+    `scope` is unique per request and node; a loop prefixes the ids of its caches with it.
+    """
+
+    device: torch.device
+    scope: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOutputs:
+    """A finished loop's outputs by name."""
+
+    slots: Mapping[str, Slot]
+
+
+class Loop(Protocol[S, P]):
+    """A loop class is built once per card with `(card, spec)`; everything that changes lives in its state.
+
+    `semantics` lists the ids it implements; `LoopSpec.semantics` picks one. `Params` types `LoopSpec.params`, and
+    `request_params` lists the names among them that a request may set. The driver's step is
+    `update(s, predict(s, result), result)`; `predict` is separate because previews, capture, forecasting and
+    training read it, and it is differentiable.
+    """
+
+    semantics: ClassVar[tuple[str, ...]]
+    State: ClassVar[type]
+    Params: ClassVar[type]
+    request_params: ClassVar[tuple[str, ...]]
+
+    def total(self, request: ResolvedRequest) -> int:
+        """Number of steps this request takes; needs no state."""
+        ...
+
+    def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> S:
+        """The state before the first step. Runs no component."""
+        ...
+
+    def next(self, state: S) -> WorkPlan | Done:
+        """Describes the next step. Runs no kernel and changes nothing."""
+        ...
+
+    def predict(self, state: S, result: StepResult) -> P:
+        """What the outputs say (velocity and x0, a decoded chunk); guidance is combined here."""
+        ...
+
+    def update(self, state: S, prediction: P, result: StepResult) -> S:
+        """The state after the step; pure."""
+        ...
+
+    def emit(self, old: S, new: S) -> tuple[Emission, ...]:
+        """What the step finished, read from the new state."""
+        ...
+
+    def finalize(self, state: S) -> LoopOutputs:
+        """The outputs of a loop whose `next` said Done."""
+        ...
+
+
+class LoopFactory(Protocol):
+    """How the runtime builds a loop from its card."""
+
+    def __call__(self, card: ModelCard, spec: Any) -> Loop[Any, Any]: ...
+
+
+def held_refs(state: object) -> frozenset[CacheRef | ValueRef]:
+    """Every reference in a state: what it keeps alive."""
+    import dataclasses  # only walked states need it; contracts stay cheap to import
+
+    if isinstance(state, (CacheRef, ValueRef)):
+        return frozenset({state})
+    if dataclasses.is_dataclass(state) and not isinstance(state, type):
+        return frozenset().union(*(held_refs(getattr(state, f.name)) for f in dataclasses.fields(state)))
+    if isinstance(state, (tuple, list)):
+        return frozenset().union(*map(held_refs, state))
+    if isinstance(state, Mapping):
+        return frozenset().union(*map(held_refs, state.values()))
+    return frozenset()

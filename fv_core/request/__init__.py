@@ -1,0 +1,26 @@
+"""Requests, the events they cause and what they really used. Free of torch and numpy."""
+
+from fv_core.request.cancel import CancelScope
+from fv_core.request.events import Failed, Finished, RequestEvent, Started, StepDone
+from fv_core.request.request import Numerics, OutputSpec, Request, ResolvedRequest, Size
+from fv_core.request.task import Modality, ModalPart, TaskType
+from fv_core.request.used import Environment, Used
+
+__all__ = [
+    "CancelScope",
+    "Environment",
+    "Failed",
+    "Finished",
+    "ModalPart",
+    "Modality",
+    "Numerics",
+    "OutputSpec",
+    "Request",
+    "RequestEvent",
+    "ResolvedRequest",
+    "Size",
+    "Started",
+    "StepDone",
+    "TaskType",
+    "Used",
+]

@@ -1,0 +1,53 @@
+"""What a run tells while it works, in order: Started, StepDone per step, then one of Finished, Failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The request was accepted. `total_steps` counts the steps of every node; `adjusted` as in ResolvedRequest."""
+
+    request_id: str
+    model: str
+    seed: int
+    total_steps: int
+    adjusted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDone:
+    """One step of one node is done. `step` counts from 1 within the node.
+
+    `seconds` is the time of this step; `eta_s` is the expected time to the end of this node.
+    """
+
+    request_id: str
+    node: str
+    label: str
+    step: int
+    total: int
+    seconds: float
+    eta_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The run is over and its result is complete."""
+
+    request_id: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The run is over without a result; `code` is a registered error code ("FV510" for a cancelled run)."""
+
+    request_id: str
+    code: str
+    message: str
+
+
+RequestEvent: TypeAlias = Started | StepDone | Finished | Failed
