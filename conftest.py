@@ -1,0 +1,66 @@
+"""What every test run shares: `--soak`, and an honest list of what was not run.
+
+A test marked `needs("ffprobe")` runs only where that program is on the path. The run ends with what it left out and
+how to enable it; with RUN_EVERY_TEST=1 in the environment, anything left out fails the run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+ENABLE = {"ffmpeg": "apt-get install ffmpeg", "ffprobe": "apt-get install ffmpeg"}
+LEFT_OUT = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the gates at full counts")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*programs): runs only where these programs are on the path")
+    config.stash[LEFT_OUT] = []
+
+
+@pytest.fixture(scope="session")
+def soak(pytestconfig: pytest.Config) -> bool:
+    """Whether gates run at full counts."""
+    return bool(pytestconfig.getoption("soak"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    absent = {item: programs for item in items if (programs := _absent_programs(item))}
+    for item, programs in absent.items():
+        how = " && ".join(sorted({ENABLE[program] for program in programs}))
+        config.stash[LEFT_OUT].append(f"{item.nodeid} needs {', '.join(programs)}; to enable it: {how}")
+    config.hook.pytest_deselected(items=list(absent))
+    items[:] = [item for item in items if item not in absent]
+
+
+def _absent_programs(item: pytest.Item) -> list[str]:
+    programs = [program for marker in item.iter_markers("needs") for program in marker.args]
+    if unknown := set(programs) - set(ENABLE):
+        raise pytest.UsageError(
+            f"{item.nodeid}: conftest.ENABLE does not say how to install {sorted(unknown)}"
+        )
+    return [program for program in programs if shutil.which(program) is None]
+
+
+def _not_run(config: pytest.Config) -> list[str]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    return config.stash[LEFT_OUT] + [f"{report.nodeid} skipped itself" for report in skipped]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if _not_run(session.config) and os.environ.get("RUN_EVERY_TEST") == "1" and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not_run := _not_run(config):
+        terminalreporter.section("not run", red=os.environ.get("RUN_EVERY_TEST") == "1")
+        for line in not_run:
+            terminalreporter.write_line(line)

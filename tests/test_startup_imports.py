@@ -1,0 +1,82 @@
+"""Starting up loads nothing heavy: each case is a process of its own that tells what its `sys.modules` held."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TENSORS = {"numpy", "torch"}
+HEAVY = TENSORS | {
+    "PIL",
+    "asyncio",
+    "av",
+    "diffusers",
+    "huggingface_hub",
+    "rich",
+    "safetensors",
+    "transformers",
+}
+PLUGINS = {"fv_wan21"}
+
+
+def loaded_by(code: str, home: Path, **environment: str) -> set[str]:
+    """Top-level modules that a new interpreter holds after `code`; it must exit with status 0."""
+    report = home / "modules.json"
+    tell = f"import atexit, json, sys; atexit.register(lambda: json.dump([*sys.modules], open({str(report)!r}, 'w')))\n"
+    subprocess.run(
+        [sys.executable, "-c", tell + code],
+        cwd=home,
+        env={**os.environ, "HOME": str(home), **environment},
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return {name.partition(".")[0] for name in json.loads(report.read_text())}
+
+
+def command(*arguments: str) -> str:
+    return f"import sys; sys.argv = {['fv', *arguments]!r}; from fv_core.cli.main import main; main()"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import fv_core", "import fv_core.card", command("--help"), command("--version")],
+    ids=["import fv_core", "import fv_core.card", "fv --help", "fv --version"],
+)
+def test_starting_loads_nothing_heavy_and_no_plugin(code: str, tmp_path: Path) -> None:
+    loaded = loaded_by(code, tmp_path)
+    assert "fv_core" in loaded
+    assert not loaded & (HEAVY | PLUGINS | {"importlib_metadata"})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explain", "FV201"),
+        ("generate", "--help"),
+        ("models", "--json"),
+        ("models", "show", "wan21/tiny", "--json"),
+        ("weights", "--help"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_only_tells_loads_nothing_heavy(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    assert not loaded_by(command(*arguments), tmp_path) & HEAVY
+
+
+def test_a_listing_of_models_loads_the_plugin_that_offers_them(tmp_path: Path) -> None:
+    assert loaded_by(command("models", "--json"), tmp_path) >= PLUGINS
+
+
+def test_completion_loads_nothing_heavy_and_no_plugin(tmp_path: Path) -> None:
+    loaded = loaded_by(command(), tmp_path, _FV_COMPLETE="bash_source")
+    assert not loaded & (HEAVY | PLUGINS)
+
+
+@pytest.mark.parametrize("module", sorted(HEAVY - {"diffusers", "transformers"}))
+def test_the_check_sees_a_heavy_import(module: str, tmp_path: Path) -> None:
+    assert module in loaded_by(f"import fv_core.card\nimport {module}", tmp_path)
