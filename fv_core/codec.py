@@ -72,8 +72,10 @@ def _key(key: object) -> object:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def field_types(kind: type) -> dict[str, Any]:
+    """The resolved annotations of a dataclass, by field name."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def _decode(kind: Any, stored: JSON, leaves: Leaves | None) -> object:
@@ -157,5 +159,5 @@ def _decode_dataclass(kind: type, stored: JSON, leaves: Leaves | None) -> object
     missing = set(fields) - set(stored)
     if unknown or missing:
         raise DecodeError(f"{kind.__name__}: unknown {sorted(unknown)}, missing {sorted(missing)}")
-    hints = _hints(kind)
+    hints = field_types(kind)
     return kind(**{name: _decode(hints[name], stored[name], leaves) for name in fields})

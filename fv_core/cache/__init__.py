@@ -1,5 +1,5 @@
 """Caches as values. The references here are plain data; the stores that hold tensors are `cache.stores`."""
 
-from fv_core.cache.ref import CacheRef, Restore, ValueRef
+from fv_core.cache.ref import CacheContent, CacheRef, Restore, ValueRef
 
-__all__ = ["CacheRef", "Restore", "ValueRef"]
+__all__ = ["CacheContent", "CacheRef", "Restore", "ValueRef"]

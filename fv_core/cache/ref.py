@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CacheContent: TypeAlias = "list[Tensor | str | None]"
+"""What a pool stores for one version: a component's own list of tensors and markers; [] when empty."""
 
 
 class Restore(StrEnum):

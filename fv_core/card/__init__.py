@@ -15,7 +15,8 @@ from fv_core.card.card import (
     derive,
 )
 from fv_core.card.component import ComponentSpec, Geometry, LoadContext
-from fv_core.card.limits import FrameRule, SizeRule
+from fv_core.card.limits import FrameRule, ParamRule, SizeRule
+from fv_core.card.validate import validate
 
 __all__ = [
     "CheckpointManifest",
@@ -29,10 +30,12 @@ __all__ = [
     "LoopSpec",
     "Method",
     "ModelCard",
+    "ParamRule",
     "ParitySpec",
     "Precision",
     "RecipeSpec",
     "SigmaRule",
     "SizeRule",
     "derive",
+    "validate",
 ]

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from fv_core import codec
 from fv_core.card.component import ComponentSpec, Geometry
-from fv_core.card.limits import FrameRule, SizeRule
+from fv_core.card.limits import FrameRule, ParamRule, SizeRule
 from fv_core.program import Program
 from fv_core.request import Size, TaskType
 
@@ -148,11 +148,17 @@ class ModelCard:
     precision: Precision = Precision()
     defaults: Defaults = Defaults()
     limits: Limits = Limits()
+    params: Mapping[str, ParamRule] = field(default_factory=dict)
 
     @property
     def capabilities(self) -> tuple[TaskType, ...]:
         """The tasks it offers; the first is the default one."""
         return tuple(self.programs)
+
+    def param_default(self, name: str) -> float | int | str | bool:
+        """What a request that does not set `params[name]` gets."""
+        default = self.params[name].default
+        return cast("float | int | str | bool", getattr(self.recipe, name)) if default is None else default
 
     def geometry(self, size: Size, frames: int) -> Geometry:
         """Pixel and latent sizes of a clip on this card's grid."""

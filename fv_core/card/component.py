@@ -26,15 +26,17 @@ class ComponentSpec:
         subfolders: folders of the checkpoint that hold it, the one with its weights first. The first one's config
             file wins over `config`.
         config: arguments of the architecture where no folder gives them.
+        params: what its factory reads beside the architecture, which no folder tells (a text length).
         dtype: "card" follows the run's precision; "float32" is kept in fp32 whatever the run uses.
         parameters: number of parameters, for plans that load nothing; 0 means not stated.
-        activation: `"module:attr"` of a function `(op, Geometry, dtype bytes) -> bytes` that predicts the peak
+        activation: `"module:attr"` of a function `(Geometry, config, dtype bytes) -> bytes` that predicts the peak
             beside the weights; "" means not stated.
     """
 
     load: str
     subfolders: tuple[str, ...] = ()
     config: Mapping[str, object] = field(default_factory=dict)
+    params: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     dtype: str = "card"
     parameters: int = 0
     activation: str = ""
@@ -55,6 +57,9 @@ class LoadContext(Protocol):
 
     `folder` is the checkpoint's root, None when the card's weights are made from `seed`.
     """
+
+    @property
+    def spec(self) -> ComponentSpec: ...
 
     @property
     def folder(self) -> Path | None: ...

@@ -48,5 +48,29 @@ class FrameRule:
         return min(max(round((frames - 1) / self.multiple) * self.multiple + 1, 1), legal_largest)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamRule:
+    """A parameter that requests may set beside the common ones; a number in a range or one of `choices`.
+
+    `default` None is the recipe's fact of the same name.
+    """
+
+    doc: str
+    default: float | int | str | bool | None = None
+    lowest: float = 0.0
+    highest: float = 1.0
+    choices: tuple[str, ...] = ()
+
+    def allows(self, value: float | int | str | bool) -> bool:
+        if self.choices:
+            return value in self.choices
+        return not isinstance(value, (str, bool)) and self.lowest <= value <= self.highest
+
+    def legal(self) -> str:
+        if self.choices:
+            return ", ".join(self.choices)
+        return f"{self.lowest:g} to {self.highest:g}"
+
+
 def _sides(size: Size) -> tuple[int, int]:
     return size.width, size.height

@@ -43,13 +43,18 @@ class FvError(Exception):
     def __init__(
         self, code: str, *, name: str, rule: str, remedy: str, value: object = None, legal: str = ""
     ) -> None:
-        self.code: ErrorCode = CODES[code]
+        self.entry: ErrorCode = CODES[code]
         self.name = name
         self.value = value
         self.rule = rule
         self.legal = legal
         self.remedy = remedy
         super().__init__(self.message)
+
+    @property
+    def code(self) -> str:
+        """The registered code, such as "FV302"."""
+        return self.entry.code
 
     @property
     def message(self) -> str:
@@ -61,8 +66,8 @@ class FvError(Exception):
     def to_json(self) -> dict[str, object]:
         """The error as the CLI's `--json` and the server print it."""
         return {
-            "code": self.code.code,
-            "type": self.code.wire_code,
+            "code": self.code,
+            "type": self.entry.wire_code,
             "message": self.message,
             "hint": self.remedy,
             "details": {
@@ -75,7 +80,7 @@ class FvError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive the default pickling that process pools use.
-        facts = (self.code.code, self.name, self.value, self.rule, self.legal, self.remedy)
+        facts = (self.code, self.name, self.value, self.rule, self.legal, self.remedy)
         return (_rebuild, (type(self), *facts))
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 P = TypeVar("P")
-Slot: TypeAlias = "Tensor | ValueRef"
+Slot: TypeAlias = "Tensor | ValueRef | str"
+"""A value that passes between nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from fv_core.cache import CacheRef, ValueRef
+from fv_core.cache import CacheContent, CacheRef, ValueRef
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -106,13 +106,13 @@ class Emission:
     tensor: Tensor
 
 
-CacheContent: TypeAlias = "tuple[Tensor | str | None, ...]"
-"""What a stream pool stores for one version: a component's own list of tensors and markers; () when empty."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedCall:
-    """A call as a component sees it: references replaced by what they name. Contents are never to be changed."""
+    """A call as a component sees it: references replaced by what they name.
+
+    Tensors are never changed in place. The lists of `caches` are the component's to change: it returns them, or new
+    ones, as the next version.
+    """
 
     rows: Mapping[str, Tensor | str | int | float]
     static: Mapping[str, Static]

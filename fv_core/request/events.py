@@ -1,9 +1,13 @@
-"""What a run tells while it works, in order: Started, StepDone per step, then one of Finished, Failed."""
+"""What a run tells while it works: Started, then StepDone and MediaChunk in order, then Finished or Failed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,15 @@ class StepDone:
     eta_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MediaChunk:
+    """Frames that are final before the clip is: uint8 [f, height, width, 3]. `index` counts from 0 without gaps."""
+
+    request_id: str
+    index: int
+    frames: NDArray[np.uint8]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """The run is over and its result is complete."""
@@ -50,4 +63,4 @@ class Failed:
     message: str
 
 
-RequestEvent: TypeAlias = Started | StepDone | Finished | Failed
+RequestEvent: TypeAlias = Started | StepDone | MediaChunk | Finished | Failed

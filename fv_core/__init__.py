@@ -1,0 +1,101 @@
+"""fv: a runtime for video-diffusion models, where a model is a card: weights and the loop that assumes them.
+
+The words, used in one meaning everywhere: a *request* runs one *program* of a *card*; a program's nodes are
+*components* and *loops*; a loop takes *steps*; each step is a *plan* of *calls* that the executor runs.
+Importing this package loads neither torch nor numpy; names below load what they need when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fv_core.card import ComponentSpec, LoopSpec, ModelCard, RecipeSpec, derive
+    from fv_core.errors import Cancelled, FvError
+    from fv_core.extend import Interceptor, InterceptorSpec
+    from fv_core.hookspecs import hookimpl
+    from fv_core.media import Clip
+    from fv_core.program import text_to_video
+    from fv_core.request import (
+        CancelScope,
+        Failed,
+        Finished,
+        MediaChunk,
+        ModalPart,
+        Numerics,
+        OutputSpec,
+        Request,
+        Started,
+        StepDone,
+        TaskType,
+    )
+    from fv_core.runtime.engine import Engine, Result
+    from fv_core.runtime.generate import generate
+
+_HOMES = {
+    "fv_core.card": ("ComponentSpec", "LoopSpec", "ModelCard", "RecipeSpec", "derive"),
+    "fv_core.errors": ("Cancelled", "FvError"),
+    "fv_core.extend": ("Interceptor", "InterceptorSpec"),
+    "fv_core.hookspecs": ("hookimpl",),
+    "fv_core.media": ("Clip",),
+    "fv_core.program": ("text_to_video",),
+    "fv_core.request": (
+        "CancelScope",
+        "Failed",
+        "Finished",
+        "MediaChunk",
+        "ModalPart",
+        "Numerics",
+        "OutputSpec",
+        "Request",
+        "Started",
+        "StepDone",
+        "TaskType",
+    ),
+    "fv_core.runtime.engine": ("Engine", "Result"),
+    "fv_core.runtime.generate": ("generate",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "CancelScope",
+    "Cancelled",
+    "Clip",
+    "ComponentSpec",
+    "Engine",
+    "Failed",
+    "Finished",
+    "FvError",
+    "Interceptor",
+    "InterceptorSpec",
+    "LoopSpec",
+    "MediaChunk",
+    "ModalPart",
+    "ModelCard",
+    "Numerics",
+    "OutputSpec",
+    "RecipeSpec",
+    "Request",
+    "Result",
+    "Started",
+    "StepDone",
+    "TaskType",
+    "__version__",
+    "derive",
+    "generate",
+    "hookimpl",
+    "text_to_video",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'fv_core' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,70 @@
+"""Interceptors: extensions that alter compute, one step of one guidance branch at a time.
+
+An interceptor is an object without state of its own: what it remembers is a typed, snapshotable value that the
+runtime keeps per request, node and branch and hands to every call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, get_args, get_origin
+
+if TYPE_CHECKING:
+    from fv_core.loop.work import CallOutput, ComponentCall, WorkKind
+
+Params = TypeVar("Params")
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterceptorSpec:
+    """An interceptor as a plugin offers it.
+
+    Args:
+        id: `<plugin>/<name>`.
+        level: where it attaches; "step" sees whole component calls.
+        loop_kinds: kinds of work it may alter ("flow_denoise").
+        distribution_altering: True if its outputs are not those of the plain model; refused unless numerics is fast.
+        params: `"module:attr"` of its frozen parameter dataclass; every field has a default.
+        factory: `"module:attr"` of the `Interceptor` class.
+    """
+
+    id: str
+    loop_kinds: tuple[str, ...]
+    distribution_altering: bool
+    params: str
+    factory: str
+    level: Literal["step"] = "step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """Where in a run a call stands. `step` counts from 0; `sigma` is the noise level, None where there is none."""
+
+    kind: WorkKind
+    step: int
+    total: int
+    sigma: float | None
+    branch: str
+
+
+class Interceptor(Generic[Params, State]):
+    """Subclass as `class Mine(Interceptor[MyParams, MyState])`; `MyState` is a dataclass of tensors and numbers."""
+
+    @classmethod
+    def state_type(cls) -> type:
+        """`MyState` of the declaration above; what a snapshot reads a stored state into."""
+        bases = getattr(cls, "__orig_bases__", ())
+        return cast(type, next(get_args(base)[1] for base in bases if get_origin(base) is Interceptor))
+
+    def initial(self, params: Params) -> State:
+        """The state before the first call of a request's branch."""
+        raise AssertionError(f"{type(self).__name__} defines no initial state")
+
+    def before(self, call: ComponentCall, at: At, state: State, params: Params) -> CallOutput | None:
+        """An output answers the call without computing it; None computes it."""
+        return None
+
+    def after(self, call: ComponentCall, at: At, outputs: CallOutput, state: State, params: Params) -> State:
+        """The state after a call that was computed; pure."""
+        return state

@@ -1,0 +1,37 @@
+"""Loops: state machines that the runtime drives step by step. The contracts here are free of torch and numpy."""
+
+from fv_core.loop.contract import Loop, LoopEnv, LoopOutputs, Slot, held_refs
+from fv_core.loop.work import (
+    CacheMode,
+    CacheUse,
+    CallOutput,
+    Component,
+    ComponentCall,
+    ComponentOutput,
+    Done,
+    Emission,
+    ResolvedCall,
+    StepResult,
+    WorkKind,
+    WorkPlan,
+)
+
+__all__ = [
+    "CacheMode",
+    "CacheUse",
+    "CallOutput",
+    "Component",
+    "ComponentCall",
+    "ComponentOutput",
+    "Done",
+    "Emission",
+    "Loop",
+    "LoopEnv",
+    "LoopOutputs",
+    "ResolvedCall",
+    "Slot",
+    "StepResult",
+    "WorkKind",
+    "WorkPlan",
+    "held_refs",
+]

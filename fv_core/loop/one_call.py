@@ -1,0 +1,65 @@
+"""A component node as a loop of one step, so that the runtime drives, prices and cancels everything the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fv_core.cache import ValueRef
+from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
+from fv_core.loop.work import ComponentCall, Done, Emission, StepResult, WorkKind, WorkPlan
+from fv_core.program import ComponentNode
+from fv_core.request import ResolvedRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneCallParams:
+    """There are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneCallState:
+    """The rows of the call, and its outputs once it is done."""
+
+    rows: Mapping[str, Tensor | ValueRef | str]
+    outputs: Mapping[str, Tensor] | None
+
+
+class OneCall:
+    """Calls `node.op` on `node.component` once with the node's reads as rows."""
+
+    semantics: ClassVar[tuple[str, ...]] = ("component.call/v1",)
+    State: ClassVar[type] = OneCallState
+    Params: ClassVar[type] = OneCallParams
+    request_params: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, node: ComponentNode) -> None:
+        self._node = node
+
+    def total(self, request: ResolvedRequest) -> int:
+        return 1
+
+    def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> OneCallState:
+        return OneCallState(rows=dict(inputs), outputs=None)
+
+    def next(self, state: OneCallState) -> WorkPlan | Done:
+        if state.outputs is not None:
+            return Done()
+        call = ComponentCall(component=self._node.component, op=self._node.op, rows=state.rows)
+        return WorkPlan(calls=(call,), kind=WorkKind.COMPONENT, step=0, total=1)
+
+    def predict(self, state: OneCallState, result: StepResult) -> Mapping[str, Tensor]:
+        return result.outputs[0].tensors
+
+    def update(self, state: OneCallState, prediction: Mapping[str, Tensor], result: StepResult) -> OneCallState:
+        return OneCallState(rows=state.rows, outputs=dict(prediction))
+
+    def emit(self, old: OneCallState, new: OneCallState) -> tuple[Emission, ...]:
+        return ()
+
+    def finalize(self, state: OneCallState) -> LoopOutputs:
+        assert state.outputs is not None
+        return LoopOutputs(slots=state.outputs)

@@ -1,0 +1,1 @@
+"""Policies: choices that a card makes and several loops share."""

@@ -1,0 +1,114 @@
+"""The result of a text-to-video run: frames, how fast they play, and what made them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fv_core.errors import RunError
+from fv_core.media.output import save_automatic, save_clip
+from fv_core.request import ResolvedRequest, Used
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clip:
+    """Finished frames and the facts about them.
+
+    Args:
+        frames: uint8 [F, H, W, 3], RGB, at least one frame.
+        fps: frames per second, as the run used it.
+        request: the settled request, prompt included; it reaches a file only through a sidecar.
+        used: what the run really used; its facts (never the prompt) go into container metadata.
+        tensors: the program slots that `request.keep` names, as the program left them.
+
+    Raises:
+        RunError: `frames` is not uint8 [F, H, W, 3] (FV502).
+    """
+
+    frames: npt.NDArray[np.uint8]
+    fps: float
+    request: ResolvedRequest
+    used: Used
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        frames = self.frames
+        if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or 0 in frames.shape:
+            raise _not_frames(frames.dtype, frames.shape, "uint8 [F, H, W, 3]")
+
+    def save(self, path: str | Path, *, force: bool = False, scale: int = 1) -> Path:
+        """Writes the clip whole or not at all; the suffix picks the format.
+
+        `.mp4` (H.264), `.webm` (VP9), `.gif`, `.webp` (lossless), `.png`, `.npy` (the uint8 array). A `.png`
+        path is the file for a clip of one frame; a longer clip becomes the numbered files `<stem>-0001.png`,
+        `<stem>-0002.png`, ..., and all of them appear or none.
+
+        Args:
+            force: replace what is there; otherwise an existing file is refused.
+            scale: whole factor of at least 1 by which both sides are enlarged, nearest neighbour.
+
+        Returns:
+            The file written; of numbered files the first.
+
+        Raises:
+            RequestError: the path, the scale or the size does not suit the format (FV315), or the rate (FV307).
+            ResourceError: the disk is full (FV403).
+        """
+        return save_clip(self, Path(path), force=force, scale=scale)
+
+    def save_automatic(self, folder: str | Path = ".", *, suffix: str = ".mp4", scale: int = 1) -> Path:
+        """Writes the clip under the first free `<words>-<seed>[-N]<suffix>` of `folder`, never over a file.
+
+        The name is taken at the moment of writing, so two processes that finish together get two names.
+
+        Raises: as `save`.
+        """
+        return save_automatic(self, Path(folder), suffix=suffix, scale=scale)
+
+
+def frames_from_video(video: torch.Tensor) -> npt.NDArray[np.uint8]:
+    """A float video [F, H, W, 3] in [0, 1], on any device, as uint8 frames: round(x * 255).
+
+    Raises:
+        RunError: a value is not finite (FV501), lies outside [0, 1], or the tensor is no such video (FV502).
+    """
+    if not video.is_floating_point() or video.ndim != 4 or video.shape[3] != 3 or 0 in video.shape:
+        raise _not_frames(video.dtype, tuple(video.shape), "floating point [F, H, W, 3]")
+    values = video.detach().float()
+    if not bool(values.isfinite().all()):
+        raise RunError(
+            "FV501",
+            name="video",
+            rule="must be finite but holds NaN or infinity",
+            remedy="Decode in a wider precision; if it persists the weights or the loop are at fault.",
+        )
+    low, high = float(values.min()), float(values.max())
+    if low < 0.0 or high > 1.0:
+        raise RunError(
+            "FV502",
+            name="video",
+            value=(low, high),
+            rule="must lie in [0, 1]",
+            remedy="The component that decodes must map its output to [0, 1] before it returns it.",
+        )
+    frames: npt.NDArray[np.uint8] = values.mul(255.0).round().cpu().numpy().astype(np.uint8)
+    return frames
+
+
+def _not_frames(dtype: object, shape: tuple[int, ...], legal: str) -> RunError:
+    return RunError(
+        "FV502",
+        name="frames",
+        value=f"{dtype} {list(shape)}",
+        rule="are not a video",
+        legal=f"{legal}, no side empty",
+        remedy="Frames come last but one in time, height, width, channel order; permute them.",
+    )

@@ -1,0 +1,109 @@
+"""The strict way to give a component its weights, from a folder or from a seed.
+
+From a folder every name, shape and file is checked on the headers before a tensor is read. Each tensor is then cast
+once and copied into memory of its own: aligned to 64 bytes, which bit-exact products need and a mapped file lacks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from fv_core.card import ComponentSpec
+from fv_core.errors import WeightsError
+from fv_core.runtime.layout import named, read_json, read_shards
+from fv_core.runtime.seeded import fill_from_seed
+from fv_core.runtime.strict_load import check, load, place, tie
+
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointContext:
+    """What a component factory gets; implements `fv_core.card.LoadContext`.
+
+    Args:
+        spec: the component to load.
+        folder: the checkpoint's root; None makes the weights from `seed`.
+        seed: 0 to 2^64 - 1; read only without a folder.
+        device: where the weights go.
+        dtype: the floating-point type of all parameters but those a factory keeps in fp32.
+    """
+
+    spec: ComponentSpec
+    folder: Path | None
+    seed: int
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def source(self) -> Path | None:
+        """The folder with the component's weights: its first subfolder, or the root where it names none."""
+        if self.folder is None:
+            return None
+        return self.folder / self.spec.subfolders[0] if self.spec.subfolders else self.folder
+
+    def config(self, filename: str = "config.json") -> dict[str, object]:
+        """The architecture's arguments, as `LoadContext.config`.
+
+        Raises:
+            WeightsError: FV252 the file is missing, FV253 it is not a JSON object.
+        """
+        return dict(self.spec.config) if self.source is None else read_json(self.source / filename)
+
+    def fill(
+        self,
+        module: M,
+        *,
+        keep_fp32: Sequence[str] = (),
+        aliases: Mapping[str, str] | None = None,
+        initialise: Callable[[M], None] | None = None,
+    ) -> M:
+        """Gives `module` its weights, as `LoadContext.fill`; they take no gradient.
+
+        An alias that a file holds all the same must equal its target.
+
+        Raises:
+            WeightsError: FV252 file missing, FV253 file damaged, FV254 names or shapes differ, or a tensor was left
+                without a value.
+        """
+        ties = aliases or {}
+
+        def settle(name: str, tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.to(self.device, _dtype(name, tensor, self.dtype, keep_fp32), copy=True)
+
+        if self.source is None:
+            tie(module, ties)
+            fill_from_seed(module, self.seed, initialise, settle)
+        else:
+            shards = read_shards(self.source)
+            check(module, shards, ties)
+            load(module, shards, ties, settle)
+            tie(module, ties)
+        return _finish(module, self.device)
+
+
+def _dtype(name: str, tensor: torch.Tensor, dtype: torch.dtype, keep_fp32: Sequence[str]) -> torch.dtype:
+    if not tensor.is_floating_point():
+        return tensor.dtype
+    return dtype if set(keep_fp32).isdisjoint(name.split(".")) else torch.float32
+
+
+def _finish(module: M, device: torch.device) -> M:
+    tensors = itertools.chain(module.named_parameters(), module.named_buffers())
+    if bare := [name for name, tensor in tensors if tensor.is_meta]:
+        raise WeightsError(
+            "FV254",
+            name=f"weights of {type(module).__name__}",
+            rule=f"{len(bare)} tensors were left without a value: {named(bare)}",
+            remedy="The component's factory must build its buffers with their values.",
+        )
+    for name, buffer in list(module.named_buffers()):
+        place(module, name, buffer.to(device))
+    return module.requires_grad_(False).eval()

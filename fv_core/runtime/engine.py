@@ -1,0 +1,357 @@
+"""The synchronous engine: makes cards resident when they are needed and drives requests to their clips."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import torch
+
+from fv_core.card import ModelCard, validate
+from fv_core.errors import FvError, PluginError, RequestError, RunError
+from fv_core.media import Clip, frames_from_video
+from fv_core.plugins import find_card
+from fv_core.program import LoopNode
+from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest
+from fv_core.runtime import provenance, snapshot
+from fv_core.runtime.admission import admit
+from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
+from fv_core.runtime.environment import differences, environment
+from fv_core.runtime.estimate import RunPlan, plan_run
+from fv_core.runtime.extensions import Extension, check_numerics, enable
+from fv_core.runtime.instance import ModelInstance, Offload, build_loop
+from fv_core.runtime.job import Job, Observer, advance
+from fv_core.runtime.models import default_model
+from fv_core.runtime.resolve import resolve
+from fv_core.runtime.run import RequestRun
+from fv_core.runtime.scope import Counters, RequestScope, Stores
+from fv_core.runtime.snapshot import RequestSnapshot, SnapshotHeader, mismatch
+from fv_core.runtime.weights import locate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One request's outcome: a clip, or the error that ended it."""
+
+    request: Request
+    clip: Clip | None
+    error: FvError | None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+class Engine:
+    """Resident models and the requests that run on them. Use it as a context manager, or `close` it.
+
+    Args:
+        models: ids of installed cards, or cards; the first is the default. None named: any installed card.
+        device: auto, cpu, cuda, cuda:N or mps.
+        dtype: auto, or a precision of the card.
+        weights: folder of the weights, for an engine of one model; None finds them.
+        offload: none, component (one component on the device at a time), or auto: what the card's default
+            request needs on this device.
+        extensions: interceptors to switch on.
+        numerics: what a request that does not say gets.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[str | ModelCard] = (),
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        weights: str | Path | None = None,
+        offload: Literal["auto", "none", "component"] = "auto",
+        extensions: Sequence[Extension] = (),
+        numerics: Numerics | str = Numerics.EXACT,
+    ) -> None:
+        cards = [_valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
+        self._cards = {card.model_id: card for card in cards}
+        self.device = pick_device(device)
+        self._dtype = dtype
+        self._weights = None if weights is None else Path(weights)
+        self._offload = _checked_offload(offload, self.device)
+        self._extensions = enable(extensions)
+        self._numerics = Numerics(numerics)
+        self._instances: dict[str, ModelInstance] = {}
+        self._stores = Stores()
+        self._ids = itertools.count(1)
+        self._closed = False
+
+    def plan(self, request: Request) -> RunPlan:
+        """What the request would take; loads nothing.
+
+        Raises:
+            RequestError: a value is not legal.
+        """
+        return self._plan(*self._settled(request))
+
+    def run(
+        self, request: Request, *, cancel: CancelScope | None = None, observer: Observer | None = None
+    ) -> Clip:
+        """The request's clip.
+
+        Raises:
+            FvError: whatever refused or ended it (RequestError, WeightsError, ResourceError, RunError, Cancelled).
+        """
+        with closing(self.start(request, cancel=cancel, observer=observer)) as job:
+            while not job.done:
+                job.step()
+            return self.clip(job)
+
+    def run_many(
+        self,
+        requests: Sequence[Request],
+        *,
+        numerics: Numerics | str | None = None,
+        order: Literal["serial", "interleaved"] = "interleaved",
+        cancel: CancelScope | None = None,
+        observer: Observer | None = None,
+    ) -> list[Result]:
+        """One result per request, in input order; one that fails leaves the others alone.
+
+        Args:
+            numerics: for the requests that do not say.
+            order: interleaved takes one step of each in turn, which lets `fast` requests share forwards.
+            cancel: cancels all of them.
+        """
+        default = self._numerics if numerics is None else Numerics(numerics)
+        if order == "serial":
+            return [outcome for one in requests for outcome in self._together([one], default, cancel, observer)]
+        return self._together(requests, default, cancel, observer)
+
+    def start(
+        self,
+        request: Request,
+        *,
+        numerics: Numerics | None = None,
+        cancel: CancelScope | None = None,
+        observer: Observer | None = None,
+    ) -> Job:
+        """Takes a request on without stepping it. The caller steps the job and closes it.
+
+        Raises:
+            FvError: the request is refused.
+        """
+        card, settled = self._settled(request, numerics)
+        check_numerics(self._extensions, settled.numerics)
+        instance = self._instance(card)
+        admit(self._plan(card, settled), instance)
+        job = self._job(f"r{next(self._ids)}", settled, instance, cancel, observer)
+        job.announce()
+        return job
+
+    def snapshot(self, job: Job) -> RequestSnapshot:
+        """The job between two steps, for any process with the same card."""
+        run, instance = job.run, job.run.instance
+        header = SnapshotHeader(
+            format=snapshot.FORMAT,
+            request_id=run.id,
+            request=run.request,
+            card_digest=instance.card.digest(),
+            plugin=provenance.plugin_name(instance),
+            weights=provenance.weights_name(instance),
+            environment=environment(instance.card, instance.device),
+            node=run.node,
+            extensions=tuple(one.spec.id for one in self._extensions),
+            notes=run.notes,
+        )
+        return snapshot.take(run, header)
+
+    def resume(
+        self, taken: RequestSnapshot, *, cancel: CancelScope | None = None, observer: Observer | None = None
+    ) -> Job:
+        """The job of a snapshot. Another numeric environment is told in the job's notes.
+
+        Raises:
+            RunError: FV504, another card, plugin version, weights or set of extensions.
+        """
+        header = taken.header
+        instance = self._instance(self._card(header.request.model))
+        self._check_header(header, instance)
+        job = self._job(header.request_id, header.request, instance, cancel, observer)
+        try:
+            snapshot.restore(job.run, taken)
+        except RunError:
+            job.close()
+            raise
+        changed = differences(header.environment, environment(instance.card, instance.device))
+        job.run.notes += tuple(f"resumed in another environment: {difference}" for difference in changed)
+        return job
+
+    def clip(self, job: Job) -> Clip:
+        """The clip of a job that is done.
+
+        Raises:
+            FvError: what ended the job.
+        """
+        if job.error is not None:
+            raise job.error
+        run = job.run
+        video = run.slots[run.instance.card.programs[run.request.task].artifacts["video"]]
+        assert isinstance(video, torch.Tensor)
+        kept = {name: slot for name in run.request.keep if isinstance(slot := run.slots[name], torch.Tensor)}
+        return Clip(
+            frames=frames_from_video(video),
+            fps=run.request.fps,
+            request=run.request,
+            used=provenance.used(job, self._extensions),
+            tensors=kept,
+        )
+
+    def instance(self, model_id: str) -> ModelInstance:
+        """The resident instance of a model, made now if it is not (its components still load when needed)."""
+        return self._instance(self._card(model_id))
+
+    def counters(self) -> Counters:
+        """What requests hold; all zero when none runs."""
+        return self._stores.counters()
+
+    def close(self) -> None:
+        """Drops weights and caches; closing twice is the same as once."""
+        self._closed = True
+        for instance in self._instances.values():
+            instance.close()
+        self._instances.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _settled(self, request: Request, numerics: Numerics | None = None) -> tuple[ModelCard, ResolvedRequest]:
+        if self._closed:
+            raise RunError("FV506", name="engine", rule="is closed", remedy="Make a new engine.")
+        card = self._card(request.model)
+        return card, resolve(request, card, numerics or self._numerics)
+
+    def _card(self, model_id: str | None) -> ModelCard:
+        if model_id is None:
+            return next(iter(self._cards.values())) if self._cards else default_model()
+        if model_id in self._cards or not self._cards:
+            return self._cards.get(model_id) or find_card(model_id)
+        raise PluginError(
+            "FV101",
+            name="model",
+            value=model_id,
+            rule="is not one that this engine was made for",
+            legal=", ".join(self._cards),
+            remedy="Name it in Engine(models=[...]).",
+        )
+
+    def _plan(self, card: ModelCard, settled: ResolvedRequest) -> RunPlan:
+        loops = {loop_id: build_loop(card, loop_id) for loop_id in card.loops}
+        nodes = card.programs[settled.task].active(settled)
+        steps = sum(loops[node.loop].total(settled) if isinstance(node, LoopNode) else 1 for node in nodes)
+        dtype = pick_dtype(self._dtype, card, self.device)
+        return plan_run(card, settled, steps=steps, dtype_bytes=dtype.itemsize, offload=self._offload)
+
+    def _instance(self, card: ModelCard) -> ModelInstance:
+        if card.model_id not in self._instances:
+            self._instances[card.model_id] = ModelInstance(
+                card,
+                device=self.device,
+                dtype=pick_dtype(self._dtype, card, self.device),
+                folder=locate(card, self._weights),
+                offload=self._offload_of(card),
+            )
+        return self._instances[card.model_id]
+
+    def _offload_of(self, card: ModelCard) -> Offload:
+        if self._offload != "auto":
+            return Offload(self._offload)
+        if self.device.type == "cpu":
+            return Offload.NONE
+        usual = self._plan(card, resolve(Request(prompt=card.model_id), card, self._numerics))
+        return Offload.COMPONENT if usual.peak_bytes > free_bytes(self.device) else Offload.NONE
+
+    def _job(
+        self,
+        request_id: str,
+        settled: ResolvedRequest,
+        instance: ModelInstance,
+        cancel: CancelScope | None,
+        observer: Observer | None,
+    ) -> Job:
+        scope = RequestScope(request_id, self._stores)
+        run = RequestRun(
+            request_id, settled, instance, scope, cancel=cancel or CancelScope(), extensions=self._extensions
+        )
+        return Job(run, observer)
+
+    def _together(
+        self,
+        requests: Sequence[Request],
+        numerics: Numerics,
+        cancel: CancelScope | None,
+        observer: Observer | None,
+    ) -> list[Result]:
+        jobs: list[Job | FvError] = []
+        try:
+            for request in requests:
+                jobs.append(self._started(request, numerics, cancel, observer))
+            while going := [job for job in jobs if isinstance(job, Job) and not job.done]:
+                advance(going)
+            return [self._outcome(one, job) for one, job in zip(requests, jobs, strict=True)]
+        finally:
+            for job in jobs:
+                if isinstance(job, Job):
+                    job.close()
+
+    def _started(
+        self, request: Request, numerics: Numerics, cancel: CancelScope | None, observer: Observer | None
+    ) -> Job | FvError:
+        try:
+            return self.start(request, numerics=numerics, cancel=cancel, observer=observer)
+        except FvError as error:
+            return error
+
+    def _outcome(self, request: Request, job: Job | FvError) -> Result:
+        if isinstance(job, FvError):
+            return Result(request=request, clip=None, error=job)
+        try:
+            return Result(request=request, clip=self.clip(job), error=None)
+        except FvError as error:
+            return Result(request=request, clip=None, error=error)
+
+    def _check_header(self, header: SnapshotHeader, instance: ModelInstance) -> None:
+        extensions = tuple(one.spec.id for one in self._extensions)
+        here = {
+            "card_digest": instance.card.digest(),
+            "plugin": provenance.plugin_name(instance),
+            "weights": provenance.weights_name(instance),
+            "extensions": extensions,
+        }
+        for name, value in here.items():
+            if getattr(header, name) != value:
+                raise mismatch(name, getattr(header, name), f"is not that of this engine ({value})")
+
+
+def _valid(card: ModelCard) -> ModelCard:
+    for finding in validate(card):
+        raise finding
+    return card
+
+
+def _checked_offload(offload: str, device: torch.device) -> str:
+    legal = ("auto", "none") if device.type == "cpu" else ("auto", "none", "component")
+    if offload not in legal:
+        raise RequestError(
+            "FV312",
+            name="offload",
+            value=offload,
+            rule=f"is not possible on {device.type}: it moves weights between a device and host memory",
+            legal=", ".join(legal),
+            remedy="Leave it at auto.",
+        )
+    return offload

@@ -1,0 +1,68 @@
+"""The numeric environment of this process: what must be equal for equal bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from functools import cache
+
+import torch
+
+from fv_core import codec
+from fv_core.card import ModelCard
+from fv_core.plugins import record_of
+from fv_core.plugins.discovery import requirement_versions
+from fv_core.request import Environment
+
+
+def environment(card: ModelCard, device: torch.device) -> Environment:
+    """The environment in which `card` runs on `device`, with the versions of what its plugin requires."""
+    return Environment(
+        device=device.type,
+        device_name=_device_name(device),
+        instructions=torch.backends.cpu.get_cpu_capability(),
+        threads=torch.get_num_threads(),
+        platform=f"{platform.system()} {platform.machine()}",
+        versions=_versions(card),
+    )
+
+
+def environment_hash(env: Environment) -> str:
+    """16 hex digits; equal hashes promise equal bytes for equal requests."""
+    text = json.dumps(codec.encode(env), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(then: Environment, now: Environment) -> tuple[str, ...]:
+    """What differs between two environments, a phrase each ("torch 2.12.0 then, 2.13.0 now")."""
+    old, new = _flat(then), _flat(now)
+    names = sorted(old.keys() | new.keys())
+    return tuple(
+        f"{name} {old.get(name, 'absent')} then, {new.get(name, 'absent')} now"
+        for name in names
+        if old.get(name) != new.get(name)
+    )
+
+
+def _flat(env: Environment) -> dict[str, str]:
+    facts = {name: str(getattr(env, name)) for name in ("device", "device_name", "instructions", "threads", "platform")}
+    return facts | dict(env.versions)
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
+
+
+@cache
+def _dist_versions(dist: str) -> dict[str, str]:
+    return requirement_versions(dist)
+
+
+def _versions(card: ModelCard) -> dict[str, str]:
+    record = record_of(card)
+    if record is None:
+        return {"torch": torch.__version__}
+    return {**_dist_versions(record.dist), record.dist: record.version, "torch": torch.__version__}

@@ -1,0 +1,81 @@
+"""What a request will take, predicted from its card alone: nothing is loaded and no tensor is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fv_core.card import Geometry, ModelCard
+from fv_core.plugins.reference import resolve_reference
+from fv_core.program import ComponentNode, Node
+from fv_core.request import ResolvedRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """The prediction. All sizes in bytes.
+
+    Args:
+        request: the settled request.
+        steps: steps of every node it runs.
+        weights: bytes of each component it needs.
+        activations: peak beside the weights, by component.
+        peak_bytes: peak on the device with all of them resident.
+        peak_bytes_offloaded: peak with one component on the device at a time.
+        offload: what the engine would do.
+    """
+
+    request: ResolvedRequest
+    steps: int
+    weights: Mapping[str, int]
+    activations: Mapping[str, int]
+    peak_bytes: int
+    peak_bytes_offloaded: int
+    offload: str
+
+
+def component_ids(card: ModelCard, node: Node) -> tuple[str, ...]:
+    """The components that a node calls."""
+    if isinstance(node, ComponentNode):
+        return (node.component,)
+    return tuple(card.loops[node.loop].binds.values())
+
+
+def weight_bytes(card: ModelCard, ids: tuple[str, ...], dtype_bytes: int) -> dict[str, int]:
+    """Bytes of the parameters of each component; one kept in float32 counts 4 bytes each."""
+    specs = {component_id: card.components[component_id] for component_id in ids}
+    return {i: spec.parameters * (dtype_bytes if spec.dtype == "card" else 4) for i, spec in specs.items()}
+
+
+def plan_run(card: ModelCard, request: ResolvedRequest, *, steps: int, dtype_bytes: int, offload: str) -> RunPlan:
+    """Predicts one request.
+
+    Args:
+        steps: steps of every node.
+        dtype_bytes: bytes of one number at the run's precision.
+        offload: the engine's mode, told as it is.
+    """
+    nodes = card.programs[request.task].active(request)
+    ids = tuple(dict.fromkeys(i for node in nodes for i in component_ids(card, node)))
+    weights = weight_bytes(card, ids, dtype_bytes)
+    geometry = card.geometry(request.size, request.frames)
+    activations = dict(_activations(card, ids, geometry, dtype_bytes))
+    return RunPlan(
+        request=request,
+        steps=steps,
+        weights=weights,
+        activations=activations,
+        peak_bytes=sum(weights.values()) + max(activations.values(), default=0),
+        peak_bytes_offloaded=max(weights[i] + activations.get(i, 0) for i in ids),
+        offload=offload,
+    )
+
+
+def _activations(
+    card: ModelCard, ids: tuple[str, ...], geometry: Geometry, dtype_bytes: int
+) -> Iterator[tuple[str, int]]:
+    for component_id in ids:
+        spec = card.components[component_id]
+        if spec.activation:
+            predict = resolve_reference(spec.activation, owner=f"{card.model_id} component {component_id}")
+            yield component_id, int(predict(geometry, spec.config, dtype_bytes if spec.dtype == "card" else 4))

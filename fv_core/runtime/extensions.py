@@ -1,0 +1,49 @@
+"""Switches interceptors on for an engine: finds them, reads their parameters, keeps them out of exact requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from fv_core.errors import RequestError
+from fv_core.extend import InterceptorSpec
+from fv_core.extend.chain import Enabled
+from fv_core.loop.params import read_params
+from fv_core.plugins import find_interceptor
+from fv_core.plugins.reference import resolve_reference
+from fv_core.request import Numerics
+
+Extension: TypeAlias = "str | InterceptorSpec | tuple[str | InterceptorSpec, Mapping[str, float | int | str | bool]]"
+"""An interceptor by id or spec, alone or with parameters."""
+
+
+def enable(extensions: Sequence[Extension]) -> tuple[Enabled, ...]:
+    """Raises:
+    PluginError: FV107 unknown id, FV105 a reference does not resolve.
+    CardError: FV206, a parameter that the interceptor does not declare.
+    """
+    return tuple(_enable(extension) for extension in extensions)
+
+
+def check_numerics(enabled: Sequence[Enabled], numerics: Numerics) -> None:
+    """Raises:
+    RequestError: FV314, an interceptor alters the distribution and the numerics promise bits.
+    """
+    altering = [one.spec.id for one in enabled if one.spec.distribution_altering]
+    if altering and numerics is not Numerics.FAST:
+        raise RequestError(
+            "FV314",
+            name="numerics",
+            value=numerics.value,
+            rule=f"promises the plain model's bits, which {', '.join(altering)} alters",
+            legal=Numerics.FAST.value,
+            remedy="Ask for numerics fast, or run on an engine without these interceptors.",
+        )
+
+
+def _enable(extension: Extension) -> Enabled:
+    named, given = extension if isinstance(extension, tuple) else (extension, {})
+    spec = find_interceptor(named) if isinstance(named, str) else named
+    owner = f"interceptor {spec.id}"
+    params = read_params(resolve_reference(spec.params, owner=owner), given, owner=owner)
+    return Enabled(spec=spec, interceptor=resolve_reference(spec.factory, owner=owner)(), params=params)

@@ -1,0 +1,47 @@
+"""Turns whatever escapes a component into an error of fv's own, keeping the cause."""
+
+from __future__ import annotations
+
+import torch
+
+from fv_core.errors import FvError, ResourceError, RunError
+
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+def as_fv_error(error: Exception, where: str) -> FvError:
+    """`error` itself if it is fv's; FV402 for failed allocations; FV502 for the rest.
+
+    Args:
+        where: the component and operation, or what else was at work.
+    """
+    if isinstance(error, FvError):
+        return error
+    fault = _memory(error, where) if _is_out_of_memory(error) else _failed(error, where)
+    fault.__cause__ = error
+    return fault
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    # The CPU allocator has no exception type of its own.
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
+
+
+def _memory(error: Exception, where: str) -> ResourceError:
+    return ResourceError(
+        "FV402",
+        name=where,
+        rule=f"ran out of memory: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+        remedy="Use a smaller size, fewer frames, or --offload component.",
+    )
+
+
+def _failed(error: Exception, where: str) -> RunError:
+    return RunError(
+        "FV502",
+        name=where,
+        rule=f"raised {type(error).__name__}: {error}",
+        remedy="FV_DEBUG=1 shows the traceback.",
+    )

@@ -1,0 +1,133 @@
+"""A card made resident: components loaded when first needed and shared by every loop that binds them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fv_core.card import LoopSpec, ModelCard
+from fv_core.errors import CardError
+from fv_core.loop import Component, Loop
+from fv_core.loop.one_call import OneCall
+from fv_core.plugins.reference import resolve_reference
+from fv_core.program import ComponentNode, Node
+from fv_core.runtime.checkpoint import CheckpointContext
+
+SEED = 0
+"""Seed of weights that are initialised rather than read."""
+
+
+class Offload(StrEnum):
+    """Where components rest while another one computes.
+
+    none: on the device. component: in host memory, one component on the device at a time.
+    """
+
+    NONE = "none"
+    COMPONENT = "component"
+
+
+class ModelInstance:
+    """One card on one device at one precision. `folder` holds its weights; None initialises them from `SEED`."""
+
+    def __init__(
+        self, card: ModelCard, *, device: torch.device, dtype: torch.dtype, folder: Path | None, offload: Offload
+    ) -> None:
+        self.card = card
+        self.device = device
+        self.dtype = dtype
+        self.folder = folder
+        self.offload = offload
+        self._components: dict[str, Component] = {}
+        self._loops: dict[str, Loop[Any, Any]] = {}
+        self._on_device: str | None = None
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """Ids of the components that are loaded, in the order they were needed."""
+        return tuple(self._components)
+
+    def component(self, component_id: str) -> Component:
+        """The component, loaded if it is not, on the device.
+
+        Raises:
+            WeightsError: its weights are absent, damaged or not the card's.
+            PluginError: FV105, its factory does not resolve.
+        """
+        if component_id not in self._components:
+            self._make_room(component_id)
+            self._components[component_id] = self._load(component_id)
+        elif self.offload is Offload.COMPONENT and self._on_device != component_id:
+            self._make_room(component_id)
+            self._components[component_id].module.to(self.device)
+        self._on_device = component_id
+        return self._components[component_id]
+
+    def loop(self, loop_id: str) -> Loop[Any, Any]:
+        """The loop, built once.
+
+        Raises:
+            CardError: FV202 its class has not the semantics, FV206 its parameters are not legal.
+        """
+        if loop_id not in self._loops:
+            self._loops[loop_id] = build_loop(self.card, loop_id)
+        return self._loops[loop_id]
+
+    def loop_of(self, node: Node) -> Loop[Any, Any]:
+        """The loop that runs a program node."""
+        return OneCall(node) if isinstance(node, ComponentNode) else self.loop(node.loop)
+
+    def resident_bytes(self) -> int:
+        """Bytes of the loaded parameters and buffers, counting shared storage once."""
+        storages = {}
+        for component in self._components.values():
+            for tensor in (*component.module.parameters(), *component.module.buffers()):
+                storage = tensor.untyped_storage()
+                storages[storage.data_ptr()] = storage.nbytes()
+        return sum(storages.values())
+
+    def close(self) -> None:
+        """Drops the weights and the loops."""
+        self._components.clear()
+        self._loops.clear()
+        self._on_device = None
+
+    def _load(self, component_id: str) -> Component:
+        spec = self.card.components[component_id]
+        factory = resolve_reference(spec.load, owner=f"{self.card.model_id} component {component_id}")
+        dtype = self.dtype if spec.dtype == "card" else getattr(torch, spec.dtype)
+        context = CheckpointContext(spec, folder=self.folder, seed=SEED, device=self.device, dtype=dtype)
+        component: Component = factory(context)
+        return component
+
+    def _make_room(self, arriving: str) -> None:
+        if self.offload is Offload.COMPONENT:
+            for component_id, component in self._components.items():
+                if component_id != arriving:
+                    component.module.to("cpu")
+
+
+def build_loop(card: ModelCard, loop_id: str) -> Loop[Any, Any]:
+    """Raises:
+    CardError: FV202 the class has not the semantics, FV206 its parameters are not legal.
+    """
+    spec = card.loops[loop_id]
+    factory = resolve_reference(spec.loop, owner=f"{card.model_id} loop {loop_id}")
+    _check_semantics(card, loop_id, spec, factory.semantics)
+    loop: Loop[Any, Any] = factory(card, spec)
+    return loop
+
+
+def _check_semantics(card: ModelCard, loop_id: str, spec: LoopSpec, offered: tuple[str, ...]) -> None:
+    if spec.semantics not in offered:
+        raise CardError(
+            "FV202",
+            name=f'card "{card.model_id}": loops.{loop_id}.semantics',
+            value=spec.semantics,
+            rule=f"is not offered by {spec.loop}",
+            legal=", ".join(offered),
+            remedy="Name one of these, or another loop class.",
+        )

@@ -1,0 +1,125 @@
+"""A request that an engine has taken on: step it, snapshot it, cancel it, and close it whatever happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from fv_core.errors import FvError
+from fv_core.loop import Emission, StepResult
+from fv_core.media import frames_from_video
+from fv_core.request import Failed, Finished, MediaChunk, RequestEvent, Started, StepDone
+from fv_core.runtime.executor import Work, execute
+from fv_core.runtime.faults import as_fv_error
+from fv_core.runtime.run import RequestRun
+
+Observer: TypeAlias = Callable[[RequestEvent], None]
+
+
+class Job:
+    """One request on its way. It ends with `error` None or not; `close` gives back everything it holds."""
+
+    def __init__(self, run: RequestRun, observer: Observer | None = None) -> None:
+        self.run = run
+        self.error: FvError | None = None
+        self.seconds = 0.0
+        self._observer = observer
+        self._node_seconds: list[float] = []
+
+    @property
+    def done(self) -> bool:
+        return self.error is not None or self.run.done
+
+    def announce(self) -> None:
+        """Tells the observer that the request was accepted."""
+        run = self.run
+        self._tell(
+            Started(
+                request_id=run.id,
+                model=run.request.model,
+                seed=run.request.seed,
+                total_steps=run.total_steps(),
+                adjusted=run.notes,
+            )
+        )
+
+    def step(self) -> None:
+        """One step of this job alone; a failure is kept in `error`."""
+        advance([self])
+
+    def work(self) -> Work | None:
+        """The next step; None if asking for it failed."""
+        try:
+            return self.run.work()
+        except Exception as error:
+            self.fail(as_fv_error(error, f"loop of node {self.run.current.id}"))
+            return None
+
+    def accept(self, work: Work, result: StepResult | FvError, seconds: float) -> None:
+        """Takes in what a step returned."""
+        if isinstance(result, FvError):
+            self.fail(result)
+            return
+        node = self.run.current
+        try:
+            emissions = self.run.commit(work, result)
+        except Exception as error:
+            self.fail(as_fv_error(error, f"loop of node {node.id}"))
+            return
+        self.seconds += seconds
+        self._tell_step(node.id, node.label, work, seconds)
+        self._tell_chunks(emissions)
+        if self.run.done:
+            self._tell(Finished(request_id=self.run.id, seconds=self.seconds))
+
+    def fail(self, error: FvError) -> None:
+        self.error = error
+        self._tell(Failed(request_id=self.run.id, code=error.code, message=error.message))
+
+    def close(self) -> None:
+        """Gives back everything the request holds."""
+        self.run.scope.close()
+
+    def _tell_step(self, node: str, label: str, work: Work, seconds: float) -> None:
+        plan = work.plan
+        if plan.step == 0:
+            self._node_seconds.clear()
+        self._node_seconds.append(seconds)
+        mean = sum(self._node_seconds) / len(self._node_seconds)
+        self._tell(
+            StepDone(
+                request_id=self.run.id,
+                node=node,
+                label=label,
+                step=plan.step + 1,
+                total=plan.total,
+                seconds=seconds,
+                eta_s=mean * (plan.total - plan.step - 1),
+            )
+        )
+
+    def _tell_chunks(self, emissions: tuple[Emission, ...]) -> None:
+        if self._observer is not None:
+            for emission in emissions:
+                frames = frames_from_video(emission.tensor)
+                self._tell(MediaChunk(request_id=self.run.id, index=emission.index, frames=frames))
+
+    def _tell(self, event: RequestEvent) -> None:
+        if self._observer is None:
+            return
+        try:
+            self._observer(event)
+        except Exception as error:
+            self._observer = None
+            self.run.notes += (f"the event observer was switched off: {type(error).__name__}: {error}",)
+
+
+def advance(jobs: Sequence[Job]) -> None:
+    """One step of each job, together, so that compatible calls can share a forward."""
+    works = [(job, work) for job in jobs if (work := job.work()) is not None]
+    began = time.perf_counter()
+    results = execute([work for _, work in works])
+    seconds = time.perf_counter() - began
+    for (job, work), result in zip(works, results, strict=True):
+        job.accept(work, result, seconds)

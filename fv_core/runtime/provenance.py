@@ -1,0 +1,55 @@
+"""What made a clip: the facts told with every result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fv_core.extend.chain import Enabled
+from fv_core.plugins import record_of
+from fv_core.request import Used
+from fv_core.runtime.environment import environment, environment_hash
+from fv_core.runtime.instance import SEED, ModelInstance
+from fv_core.runtime.job import Job
+
+
+def plugin_name(instance: ModelInstance) -> str:
+    """Distribution and version that brought the card; "" for a card made in the program."""
+    record = record_of(instance.card)
+    return "" if record is None else str(record)
+
+
+def weights_name(instance: ModelInstance) -> str:
+    """What names the weights: the checkpoint's repository and revision, a folder's name, or the seed."""
+    checkpoint = instance.card.checkpoint
+    if instance.folder is None:
+        return f"seed {SEED}"
+    if checkpoint is None:
+        return instance.folder.name
+    return f"{checkpoint.repo}@{instance.folder.name}"
+
+
+def used(job: Job, extensions: Sequence[Enabled]) -> Used:
+    """The settled facts of a finished job."""
+    request, instance = job.run.request, job.run.instance
+    env = environment(instance.card, instance.device)
+    return Used(
+        model=request.model,
+        card_digest=instance.card.digest(),
+        plugin=plugin_name(instance),
+        weights=weights_name(instance),
+        seed=request.seed,
+        size=request.size,
+        frames=request.frames,
+        fps=request.fps,
+        steps=request.steps,
+        guidance=request.guidance,
+        sampler=instance.card.recipe.assumes_loop,
+        numerics=request.numerics,
+        dtype=str(instance.dtype).removeprefix("torch."),
+        params=request.params,
+        extensions=tuple(one.spec.id for one in extensions),
+        environment=env,
+        environment_hash=environment_hash(env),
+        seconds=job.seconds,
+        adjusted=job.run.notes,
+    )

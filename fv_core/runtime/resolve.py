@@ -1,0 +1,231 @@
+"""Settles every value of a request against its card, or refuses it with the legal values. Free of torch."""
+
+from __future__ import annotations
+
+import math
+import secrets
+
+from fv_core.card import ModelCard, ParamRule
+from fv_core.errors import RequestError
+from fv_core.request import Numerics, Request, ResolvedRequest, Size, TaskType
+
+SEEDS = 2**64
+
+
+def resolve(request: Request, card: ModelCard, numerics: Numerics) -> ResolvedRequest:
+    """The request with the card's values where it says nothing.
+
+    Args:
+        numerics: what None in the request means.
+
+    Raises:
+        RequestError: FV301 to FV310, the first value that is not legal.
+    """
+    guidance = _guidance(request, card)
+    return ResolvedRequest(
+        model=card.model_id,
+        task=_task(request, card),
+        prompt=_prompt(request),
+        negative_prompt=_negative_prompt(request, card),
+        seed=_seed(request),
+        size=_size(request, card),
+        frames=_frames(request, card),
+        fps=_fps(request, card),
+        steps=_steps(request, card),
+        guidance=guidance,
+        numerics=request.numerics or numerics,
+        params=_params(request, card),
+        keep=request.output.keep,
+        adjusted=_unused(request, guidance),
+    )
+
+
+def _task(request: Request, card: ModelCard) -> TaskType:
+    task = request.task or card.capabilities[0]
+    legal = ", ".join(card.capabilities)
+    if task not in card.programs:
+        raise RequestError(
+            "FV309",
+            name="task",
+            value=str(task),
+            rule=f"is not one that {card.model_id} offers",
+            legal=legal,
+            remedy="Choose one of these tasks, or another model.",
+        )
+    for part in request.inputs:
+        raise RequestError(
+            "FV308",
+            name=f"{part.modality} input",
+            value=part.path,
+            rule=f"is not read by task {task} of {card.model_id}",
+            legal="a text prompt alone",
+            remedy="Leave it out, or choose a model that takes it.",
+        )
+    program = card.programs[task]
+    written = {slot for node in program.nodes for slot in node.writes.values()}
+    for slot in request.output.keep:
+        if slot not in written:
+            raise RequestError(
+                "FV310",
+                name="output.keep",
+                value=slot,
+                rule="is not a value that the program writes",
+                legal=", ".join(sorted(written)),
+                remedy="Name one of these slots.",
+            )
+    return task
+
+
+def _prompt(request: Request) -> str:
+    if not isinstance(request.prompt, str) or not request.prompt.strip():
+        raise RequestError(
+            "FV301",
+            name="prompt",
+            value=request.prompt,
+            rule="has no visible character",
+            remedy='Say what to show, for example "a red circle moving right".',
+        )
+    return request.prompt
+
+
+def _negative_prompt(request: Request, card: ModelCard) -> str:
+    given = request.negative_prompt
+    return card.defaults.negative_prompt if given is None else given
+
+
+def _seed(request: Request) -> int:
+    seed = request.seed
+    if seed is None:
+        return secrets.randbelow(2**32)
+    if not _is_int(seed) or not 0 <= seed < SEEDS:
+        raise RequestError(
+            "FV306",
+            name="seed",
+            value=seed,
+            rule="must be a whole number",
+            legal="0 to 18446744073709551615 (2^64 - 1)",
+            remedy="Leave it out to have one drawn and reported.",
+        )
+    return seed
+
+
+def _size(request: Request, card: ModelCard) -> Size:
+    if request.size is None:
+        return card.defaults.size
+    width, height = request.size
+    rule = card.limits.size
+    size = Size(width, height)
+    if not (_is_int(width) and _is_int(height) and rule.allows(size)):
+        raise RequestError(
+            "FV302",
+            name="size",
+            value=f"{width}x{height}",
+            rule=f"is off the grid of {card.model_id}",
+            legal=rule.legal(),
+            remedy=f"The nearest legal size is {rule.nearest(size)}." if _is_int(width) and _is_int(height) else "",
+        )
+    return size
+
+
+def _frames(request: Request, card: ModelCard) -> int:
+    frames = card.defaults.frames if request.frames is None else request.frames
+    rule = card.limits.frames
+    if not _is_int(frames) or not rule.allows(frames):
+        raise RequestError(
+            "FV303",
+            name="frames",
+            value=frames,
+            rule=f"is not a count that {card.model_id} can make",
+            legal=rule.legal(),
+            remedy=f"The nearest legal count is {rule.nearest(frames)}." if _is_int(frames) else "",
+        )
+    return frames
+
+
+def _fps(request: Request, card: ModelCard) -> float:
+    fps = card.defaults.fps if request.fps is None else request.fps
+    if not _is_number(fps) or not math.isfinite(fps) or not 0 < fps <= 240:
+        raise RequestError(
+            "FV307",
+            name="fps",
+            value=fps,
+            rule="must be a finite number of frames per second",
+            legal="more than 0, up to 240",
+            remedy=f"Leave it out for the card's {card.defaults.fps:g}.",
+        )
+    return float(fps)
+
+
+def _steps(request: Request, card: ModelCard) -> int:
+    recipe, (least, most) = card.recipe, card.limits.steps
+    steps = recipe.steps if request.steps is None else request.steps
+    if recipe.steps_fixed:
+        least = most = recipe.steps
+    if not _is_int(steps) or not least <= steps <= most:
+        legal = f"exactly {least}" if least == most else f"{least} to {most}"
+        raise RequestError(
+            "FV304",
+            name="steps",
+            value=steps,
+            rule="must be a whole number that the recipe allows",
+            legal=legal,
+            remedy=f"Leave it out for the recipe's {recipe.steps}.",
+        )
+    return steps
+
+
+def _guidance(request: Request, card: ModelCard) -> float:
+    least, most = card.limits.guidance
+    guidance = card.recipe.guidance if request.guidance is None else request.guidance
+    if not _is_number(guidance) or not math.isfinite(guidance) or not least <= guidance <= most:
+        raise RequestError(
+            "FV305",
+            name="guidance",
+            value=guidance,
+            rule="must be a finite number",
+            legal=f"{least:g} (off) to {most:g}",
+            remedy=f"Leave it out for the recipe's {card.recipe.guidance:g}.",
+        )
+    return float(guidance)
+
+
+def _params(request: Request, card: ModelCard) -> dict[str, float | int | str | bool]:
+    for name in request.params:
+        if name not in card.params:
+            raise RequestError(
+                "FV310",
+                name="parameter",
+                value=name,
+                rule=f"is not one that {card.model_id} reads",
+                legal=", ".join(card.params) or "none",
+                remedy="Correct the name, or leave it out.",
+            )
+    return {name: _param(name, rule, request, card) for name, rule in card.params.items()}
+
+
+def _param(name: str, rule: ParamRule, request: Request, card: ModelCard) -> float | int | str | bool:
+    value = request.params.get(name, card.param_default(name))
+    if not rule.allows(value):
+        raise RequestError(
+            "FV310",
+            name=f"parameter {name}",
+            value=value,
+            rule=f"is not legal for {card.model_id}",
+            legal=rule.legal(),
+            remedy=f"Leave it out for {card.param_default(name)!r}.",
+        )
+    return value
+
+
+def _unused(request: Request, guidance: float) -> tuple[str, ...]:
+    if request.negative_prompt and guidance == 1.0:
+        return ("the negative prompt is not used: guidance 1 is off",)
+    return ()
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,92 @@
+"""What one request holds, given back in one place however the request ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fv_core.cache import CacheContent, CacheRef, ValueRef
+from fv_core.cache.stores import StreamPool, ValueStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What is held across all requests; all zero when none runs."""
+
+    requests: int
+    values: int
+    value_bytes: int
+    caches: int
+    cache_bytes: int
+
+
+class Stores:
+    """The stores that the requests of an engine share."""
+
+    def __init__(self) -> None:
+        self.values = ValueStore()
+        self.streams = StreamPool()
+        self.open_scopes: set[str] = set()
+
+    def counters(self) -> Counters:
+        return Counters(
+            requests=len(self.open_scopes),
+            values=len(self.values),
+            value_bytes=self.values.bytes,
+            caches=len(self.streams),
+            cache_bytes=self.streams.bytes,
+        )
+
+
+class RequestScope:
+    """Owns every reference of one request. Close it in `finally`; closing twice is the same as once."""
+
+    def __init__(self, owner: str, stores: Stores) -> None:
+        self.owner = owner
+        self._stores = stores
+        self._held: set[CacheRef | ValueRef] = set()
+        stores.open_scopes.add(owner)
+
+    def put(self, tensor: Tensor) -> ValueRef:
+        """Stores a large immutable tensor for this request."""
+        ref = self._stores.values.put(tensor, self.owner)
+        self._held.add(ref)
+        return ref
+
+    def get(self, ref: ValueRef) -> Tensor:
+        return self._stores.values.get(ref)
+
+    def read(self, ref: CacheRef) -> CacheContent:
+        return self._stores.streams.read(ref)
+
+    def take(self, ref: CacheRef) -> CacheContent:
+        """The contents of a cache that the call will use up; see `StreamPool.take`."""
+        self._held.discard(ref)
+        return self._stores.streams.take(ref)
+
+    def append(self, ref: CacheRef, content: CacheContent) -> CacheRef:
+        following = self._stores.streams.append(ref, content)
+        self._held.add(following)
+        return following
+
+    def restore(self, ref: CacheRef, content: CacheContent) -> None:
+        """Puts back a cache from a snapshot."""
+        self._stores.streams.restore(ref, content)
+        self._held.add(ref)
+
+    def keep(self, refs: frozenset[CacheRef | ValueRef]) -> None:
+        """Gives back everything but `refs`."""
+        for ref in self._held - refs:
+            self._release(ref)
+        self._held &= refs
+
+    def close(self) -> None:
+        self.keep(frozenset())
+        self._stores.open_scopes.discard(self.owner)
+
+    def _release(self, ref: CacheRef | ValueRef) -> None:
+        if isinstance(ref, ValueRef):
+            self._stores.values.release(ref, self.owner)
+        else:
+            self._stores.streams.release(ref)

@@ -1,0 +1,65 @@
+"""Weights made from a seed, for cards that ship none: deterministic, complete, and without touching global state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from fv_core.errors import WeightsError
+from fv_core.runtime.layout import named
+from fv_core.runtime.strict_load import Settle
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def fill_from_seed(
+    module: M, seed: int, initialise: Callable[[M], None] | None, settle: Settle
+) -> None:
+    """Gives every parameter on the meta device a value drawn in its own dtype on the CPU, then `settle`s it.
+
+    Args:
+        seed: 0 to 2^64 - 1.
+        initialise: fills the parameters; None runs `reset_parameters` of every submodule that has one.
+        settle: from a parameter's name and value to the tensor to keep.
+
+    Raises:
+        WeightsError: FV254, a parameter got no value.
+    """
+    _replace(module, _blank)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        # Not torch.manual_seed: that would also reseed the generators of all devices, which are not forked.
+        torch.default_generator.manual_seed(seed)
+        (initialise or _reset)(module)
+    if bare := [name for name, value in module.named_parameters() if value.isnan().any()]:
+        raise WeightsError(
+            "FV254",
+            name=f"weights of {type(module).__name__}",
+            rule=f"{len(bare)} parameters got no value from the seed: {named(bare)}",
+            remedy="The component's factory must fill them in the `initialise` it passes.",
+        )
+    _replace(module, settle)
+
+
+def _blank(name: str, value: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(value, torch.nan, device="cpu") if value.is_meta else value
+
+
+def _reset(module: nn.Module) -> None:
+    for part in module.modules():
+        if callable(reset := getattr(part, "reset_parameters", None)):
+            reset()
+
+
+def _replace(module: nn.Module, change: Settle) -> None:
+    names: dict[nn.Parameter, list[str]] = {}  # tied parameters stay one object
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    while names:
+        old, tied = names.popitem()  # popped, so that no more than one is held twice
+        new = nn.Parameter(change(tied[0], old.detach()), requires_grad=False)
+        for name in tied:
+            owner, _, leaf = name.rpartition(".")
+            setattr(module.get_submodule(owner), leaf, new)

@@ -1,0 +1,180 @@
+"""The weights store: where a card's checkpoint lies on this machine, and whether it is whole. Nothing is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fv_core.card import CheckpointManifest, ModelCard
+from fv_core.errors import RequestError, WeightsError
+from fv_core.runtime.layout import missing, read_json, read_shards, shard_files
+from fv_core.runtime.pull_record import PullRecord, digest_of, read_record
+from fv_core.runtime.safetensors_header import read_header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that `verify` found wrong."""
+
+    file: str
+    reason: str
+
+
+def locate(card: ModelCard, explicit: Path | None) -> Path | None:
+    """The root of the card's checkpoint; None for a card whose weights are made on load.
+
+    An explicit folder wins. Otherwise the hub's cache is asked for the card's pinned revision, else for the revision
+    that was pulled, else for the branch `main` where something else has put it there.
+
+    Raises:
+        WeightsError: FV251 not (or only partly) on this machine, FV252 the explicit folder or one of its subfolders
+            is missing.
+    """
+    if explicit is not None:
+        folder = _given(explicit)
+    elif card.checkpoint is not None:
+        folder = _cached(card, card.checkpoint)
+    else:
+        return None
+    for subfolder in needed_folders(card):
+        if not (folder / subfolder).is_dir():
+            fault = missing(folder, f"the subfolder {subfolder}, which {card.model_id} reads, is missing")
+            raise fault if explicit is not None else _partly_here(card, fault)
+    if explicit is None:
+        _require_shards(card, folder)
+    return folder
+
+
+def checkpoint_of(card: ModelCard) -> CheckpointManifest:
+    """The repository that a card names.
+
+    Raises:
+        RequestError: FV256, it names none.
+    """
+    if card.checkpoint is None:
+        raise RequestError(
+            "FV256",
+            name=f"model {card.model_id}",
+            rule="has no repository; its weights ship with its plugin or are made on load",
+            remedy="Use it as it is, or give a folder with `--weights PATH`.",
+        )
+    return card.checkpoint
+
+
+def weight_folders(card: ModelCard) -> tuple[str, ...]:
+    """The subfolders that hold tensors, each once: the first of every component; "." is the root."""
+    return tuple(
+        dict.fromkeys(spec.subfolders[0] if spec.subfolders else "." for spec in card.components.values())
+    )
+
+
+def needed_folders(card: ModelCard) -> tuple[str, ...]:
+    """All subfolders that the card's components read, each once."""
+    others = (folder for spec in card.components.values() for folder in spec.subfolders)
+    return tuple(dict.fromkeys((*weight_folders(card), *others)))
+
+
+def size_of(card: ModelCard, folder: Path) -> int:
+    """Bytes of the files in the folders that the card reads."""
+    files = (
+        path
+        for subfolder in needed_folders(card)
+        for path in (folder / subfolder).iterdir()
+        if path.is_file()
+    )
+    return sum(path.stat().st_size for path in files)
+
+
+def verify(card: ModelCard, explicit: Path | None) -> list[Problem]:
+    """What is wrong with the card's files, all of it; empty when they are whole.
+
+    Files that `pull` fetched are compared with the size and digest that the hub stated. Others are checked as far as
+    they tell: JSON is JSON, files are as long as their headers say, shards agree with their index.
+
+    Raises:
+        WeightsError: FV251 or FV252, nothing to verify; FV253 the record of the pull is damaged.
+        RequestError: FV256, neither a repository nor an explicit folder.
+    """
+    folder = _given(explicit) if explicit is not None else _cached(card, checkpoint_of(card))
+    record = read_record(card.model_id) if explicit is None else None
+    if record is not None and record.revision == folder.name:
+        return list(_against_record(folder, record))
+    return [
+        problem for subfolder in needed_folders(card) for problem in _against_headers(card, folder, subfolder)
+    ]
+
+
+def _given(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise missing(folder, "it is not a folder" if folder.exists() else "the folder is missing")
+    return folder
+
+
+def _cached(card: ModelCard, checkpoint: CheckpointManifest) -> Path:
+    # Imported late: a run on an explicit folder or an embedded model never needs the hub client.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import IncompleteSnapshotError, LocalEntryNotFoundError
+
+    record = read_record(card.model_id)
+    pulled = record.revision if record is not None and record.repo == checkpoint.repo else None
+    revision = checkpoint.revision or pulled or "main"
+    try:
+        return Path(snapshot_download(checkpoint.repo, revision=revision, local_files_only=True))
+    except IncompleteSnapshotError as error:
+        return Path(error.snapshot_path)  # whether the card misses any of the absent files is looked at next
+    except LocalEntryNotFoundError:
+        raise _not_here(card, f"{checkpoint.repo} is not on this machine") from None
+
+
+def _require_shards(card: ModelCard, folder: Path) -> None:
+    for subfolder in weight_folders(card):
+        try:
+            shard_files(folder / subfolder)
+        except WeightsError as error:
+            raise _partly_here(card, error) from error
+
+
+def _partly_here(card: ModelCard, fault: WeightsError) -> WeightsError:
+    return _not_here(card, f"{checkpoint_of(card).repo} is only partly on this machine ({fault.message})")
+
+
+def _not_here(card: ModelCard, rule: str) -> WeightsError:
+    return WeightsError(
+        "FV251",
+        name=f"weights of {card.model_id}",
+        rule=rule,
+        remedy=f"`fv weights pull {card.model_id}` fetches them, size first; `--weights PATH` uses a folder you have.",
+    )
+
+
+def _against_record(folder: Path, record: PullRecord) -> Iterator[Problem]:
+    for facts in record.files:
+        path = folder / facts.path
+        if not path.is_file():
+            yield Problem(file=str(path), reason="is missing")
+        elif (size := path.stat().st_size) != facts.bytes:
+            yield Problem(file=str(path), reason=f"has {size} bytes, the hub stated {facts.bytes}")
+        elif digest_of(path, facts.digest.partition(":")[0]) != facts.digest:
+            yield Problem(file=str(path), reason=f"has other content than the hub stated ({facts.digest})")
+
+
+def _against_headers(card: ModelCard, root: Path, subfolder: str) -> list[Problem]:
+    folder = root / subfolder
+    if not folder.is_dir():
+        return [Problem(file=str(folder), reason="the folder is missing")]
+    problems = [problem for path in sorted(folder.glob("*.json")) for problem in _faults(read_json, path)]
+    if subfolder not in weight_folders(card):
+        return problems
+    if faults := _faults(shard_files, folder):
+        return problems + faults
+    damaged = [problem for path in shard_files(folder) for problem in _faults(read_header, path)]
+    return problems + (damaged or _faults(read_shards, folder))
+
+
+def _faults(check: Callable[[Path], object], path: Path) -> list[Problem]:
+    try:
+        check(path)
+    except WeightsError as error:
+        return [Problem(file=error.name, reason=error.rule)]
+    return []

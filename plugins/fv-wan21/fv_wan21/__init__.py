@@ -1,0 +1,20 @@
+"""Wan 2.1 for fv: text to video at 1.3B and 14B, and a tiny card of the same classes. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fv_core.card import ModelCard
+from fv_core.hookspecs import hookimpl
+
+fv_api = 1
+
+__all__ = ["fv_api", "fv_cards"]
+
+
+@hookimpl
+def fv_cards() -> Iterable[ModelCard]:
+    """The cards of this plugin."""
+    from fv_wan21.card import CARDS  # kept out of the import of the package, which discovery may repeat
+
+    return CARDS

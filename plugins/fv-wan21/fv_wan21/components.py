@@ -1,0 +1,135 @@
+"""The three components: operations on lists of single samples over the diffusers and transformers modules.
+
+References: diffusers 0.42.1 `WanPipeline`, `AutoencoderKLWan`; transformers 5.24.0 `UMT5EncoderModel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, unpatchify
+from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from torch import Tensor
+from transformers import UMT5EncoderModel
+
+from fv_wan21.text import clean
+
+
+class TextEncoder:
+    """Op `encode`: row text (str), output embeds [max_length, D] with rows past the prompt's end set to zero.
+
+    All `max_length` rows are attended by the denoiser, zeros included: another length is another model.
+    """
+
+    def __init__(self, module: UMT5EncoderModel, tokenizer: Any, max_length: int) -> None:
+        self.module = module
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+
+    def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        return op
+
+    def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        prompts = [clean(str(call.rows["text"])) for call in calls]
+        tokens = self._tokenizer(
+            prompts,
+            padding="max_length",
+            max_length=self._max_length,
+            truncation=True,
+            add_special_tokens=True,
+            return_attention_mask=True,
+            return_tensors="pt",
+        )
+        device = next(self.module.parameters()).device
+        mask = tokens.attention_mask.to(device)
+        embeds = self.module(tokens.input_ids.to(device), mask).last_hidden_state
+        embeds = embeds.masked_fill(mask.unsqueeze(-1) == 0, 0.0)
+        return [
+            ComponentOutput(output=CallOutput(tensors={"embeds": row.clone()}, notes=self._cut(prompt)))
+            for row, prompt in zip(embeds, prompts, strict=True)
+        ]
+
+    def _cut(self, prompt: str) -> tuple[str, ...]:
+        count = len(self._tokenizer(prompt, add_special_tokens=True).input_ids)
+        if count <= self._max_length:
+            return ()
+        return (f"the prompt has {count} tokens and was cut to the {self._max_length} that the model was trained with",)
+
+
+class Denoiser:
+    """Op `velocity`: rows latent [C, F, H, W], timestep (int), text [L, D]; output velocity [C, F, H, W].
+
+    The latent is cast to the transformer's dtype; the velocity stays in it.
+    """
+
+    def __init__(self, module: WanTransformer3DModel) -> None:
+        self.module = module
+        self._dtype = module.dtype  # walks every parameter, so read once
+
+    def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        return (op, tuple(_tensor(call, "latent").shape), tuple(_tensor(call, "text").shape))
+
+    def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        latents = torch.stack([_tensor(call, "latent") for call in calls]).to(self._dtype)
+        timesteps = torch.tensor([int(call.rows["timestep"]) for call in calls], device=latents.device)
+        text = torch.stack([_tensor(call, "text") for call in calls]).to(self._dtype)
+        (velocity,) = self.module(
+            hidden_states=latents, timestep=timesteps, encoder_hidden_states=text, return_dict=False
+        )
+        return [ComponentOutput(output=CallOutput(tensors={"velocity": row})) for row in _rows(velocity)]
+
+
+class Vae:
+    """Ops `prepare` and `decode` of the causal decoder, one sample per forward: batching it changes bits.
+
+    prepare: row latent [C, F, H, W], normalised; output latent of the same shape in the decoder's own space.
+    decode: row latent [C, 1, H, W], static first (bool), one `stream` cache; output frames fp32
+    [f, height, width, 3] in [0, 1], f = 1 for the first latent frame and the temporal factor after it.
+    """
+
+    def __init__(self, module: AutoencoderKLWan) -> None:
+        self.module = module
+        self._features = sum(isinstance(part, WanCausalConv3d) for part in module.decoder.modules())
+        shape = (1, module.config.z_dim, 1, 1, 1)
+        self._mean = torch.tensor(module.config.latents_mean).view(shape)
+        self._std = torch.tensor(module.config.latents_std).view(shape)
+
+    def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        return id(call)
+
+    def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        run = {"prepare": self._prepare, "decode": self._decode}[op]
+        return [run(call) for call in calls]
+
+    def _prepare(self, call: ResolvedCall) -> ComponentOutput:
+        latent = _tensor(call, "latent").unsqueeze(0).to(self.module.dtype)
+        # z / (1/std) + mean, in this form: z * std + mean rounds differently.
+        latent = latent / (1.0 / self._std.to(latent)) + self._mean.to(latent)
+        prepared: Tensor = self.module.post_quant_conv(latent)
+        return ComponentOutput(output=CallOutput(tensors={"latent": prepared[0]}))
+
+    def _decode(self, call: ResolvedCall) -> ComponentOutput:
+        (content,) = call.caches
+        features = content or [None] * self._features
+        latent = _tensor(call, "latent").unsqueeze(0)
+        video = self.module.decoder(latent, feat_cache=features, feat_idx=[0], first_chunk=bool(call.static["first"]))
+        if self.module.config.patch_size is not None:
+            video = unpatchify(video, patch_size=self.module.config.patch_size)
+        video = (torch.clamp(video, min=-1.0, max=1.0) * 0.5 + 0.5).clamp(0, 1)
+        frames = video[0].permute(1, 2, 3, 0).float()
+        return ComponentOutput(output=CallOutput(tensors={"frames": frames}), caches=(features,))
+
+
+def _tensor(call: ResolvedCall, name: str) -> Tensor:
+    row = call.rows[name]
+    if not isinstance(row, Tensor):
+        raise TypeError(f"row {name} is a tensor, got {type(row).__name__}")
+    return row
+
+
+def _rows(batch: Tensor) -> list[Tensor]:
+    # A view would keep the whole batch alive for as long as one request holds its row.
+    return [batch[0]] if len(batch) == 1 else [row.clone() for row in batch]
