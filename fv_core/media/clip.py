@@ -99,7 +99,7 @@ def frames_from_video(video: torch.Tensor) -> npt.NDArray[np.uint8]:
             rule="must lie in [0, 1]",
             remedy="The component that decodes must map its output to [0, 1] before it returns it.",
         )
-    frames: npt.NDArray[np.uint8] = values.mul(255.0).round().cpu().numpy().astype(np.uint8)
+    frames: npt.NDArray[np.uint8] = values.mul(255.0).round_().byte().cpu().numpy()
     return frames
 
 

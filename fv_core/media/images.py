@@ -65,16 +65,24 @@ def read_comment(path: Path) -> str:
 
     Raises:
         OSError: the file cannot be read or is no image.
+        ValueError: it is so large an image that Pillow refuses it.
     """
-    with Image.open(path) as image:
-        match image.format:
-            case "WEBP":
-                return str(image.getexif().get(_IMAGE_DESCRIPTION, ""))
-            case "GIF":
-                comment: bytes = image.info.get("comment", b"")
-                return comment.decode(errors="replace")
-            case _:
-                return str(image.info.get("Comment", ""))
+    try:
+        with Image.open(path) as image:
+            return _comment(image)
+    except Image.DecompressionBombError as error:
+        raise ValueError(str(error)) from error
+
+
+def _comment(image: Image.Image) -> str:
+    match image.format:
+        case "WEBP":
+            return str(image.getexif().get(_IMAGE_DESCRIPTION, ""))
+        case "GIF":
+            comment: bytes = image.info.get("comment", b"")
+            return comment.decode(errors="replace")
+        case _:
+            return str(image.info.get("Comment", ""))
 
 
 def _animation(kind: str, images: list[Image.Image], show_ms: list[int], **options: object) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+from bisect import bisect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -77,10 +77,24 @@ def _row(label: str, strip: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np
 
 def _label(text: str, width: int) -> npt.NDArray[np.uint8]:
     font = ImageFont.load_default(_FONT_SIZE)
-    fitting = int((width - 2 * _GAP) / font.getlength("m"))  # by a wide letter, so that no line is cut
-    lines = textwrap.wrap(text, max(1, fitting)) or [""]
+    lines = _wrapped(" ".join(text.split()), font, width - 2 * _GAP) or [""]
     image = Image.new("RGB", (width, _LINE * len(lines) + _GAP), _PAPER)
     draw = ImageDraw.Draw(image)
     for index, line in enumerate(lines):
         draw.text((_GAP, _GAP + index * _LINE), line, fill=_INK, font=font)
     return np.asarray(image)
+
+
+def _wrapped(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, room: int) -> list[str]:
+    """Lines of at most `room` pixels, broken at spaces, or within a word that alone is wider."""
+    lines = []
+    while text:
+        prefixes = range(1, len(text) + 1)
+        fitting = max(
+            1, bisect(prefixes, float(room), key=lambda length: float(font.getlength(text[:length])))
+        )
+        space = text.rfind(" ", 0, fitting + 1)
+        cut = space if fitting < len(text) and space > 0 else fitting
+        lines.append(text[:cut])
+        text = text[cut:].lstrip()
+    return lines

@@ -50,10 +50,14 @@ def read_comment(path: Path) -> str:
     """The comment tag of a video file, "" when it has none.
 
     Raises:
-        OSError: the file cannot be read; ValueError: it is no video.
+        OSError: the file cannot be read.
+        ValueError: it is no video.
     """
-    with path.open("rb") as file, av.open(file) as container:
-        tags = {key.lower(): text for key, text in container.metadata.items()}
+    try:
+        with path.open("rb") as file, av.open(file) as container:
+            tags = {key.lower(): text for key, text in container.metadata.items()}
+    except av.FFmpegError as error:
+        raise ValueError(str(error)) from error
     return tags.get("comment", "")
 
 
