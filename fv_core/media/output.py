@@ -46,10 +46,11 @@ def check_output(
         check_rate(form, fps, frames)
     with refusing(path):
         check_folder(path.parent)
-    for file in output_files(path, frames):
+    files = output_files(path, frames)
+    for file in files:
         check_free(file, force=force)
     following = numbered(path, frames + 1)
-    if following in output_files(path, frames + 1) and os.path.lexists(following):
+    if len(files) > 1 and os.path.lexists(following):
         rule = f"is left from a longer clip and would pass for the frame after number {frames}"
         raise unusable(following, rule, "Remove the older frames, or choose another name.")
 
@@ -85,9 +86,8 @@ def save_automatic(clip: Clip, folder: Path, *, suffix: str, scale: int) -> Path
     names = candidates(clip.request.prompt, clip.request.seed, suffix, folder)
     free = (path for path in names if is_free(path, count))
     first = next(free)
-    _check(
-        clip, first, force=True, scale=scale
-    )  # the name may be lost meanwhile: that is met when it is written
+    # force: the name may be lost again meanwhile, which is met when it is written
+    _check(clip, first, force=True, scale=scale)
     contents = _contents(clip, first, scale)
     for path in itertools.chain([first], free):
         files = output_files(path, count)

@@ -204,9 +204,17 @@ def test_save_holds_frames_as_long_as_the_format_says(
         assert saved.stat().st_size > 0
 
 
+def test_one_png_may_lie_beside_numbered_ones(
+    circle: Clip, clip_of: Callable[..., Clip], tmp_path: Path
+) -> None:
+    circle.save(tmp_path / "out.png")
+    assert clip_of(circle.frames[:1]).save(tmp_path / "out.png") == tmp_path / "out.png"
+    assert len(list(tmp_path.iterdir())) == 8
+
+
 def test_check_output_looks_at_every_numbered_frame(tmp_path: Path) -> None:
     (tmp_path / "out-0003.png").touch()
-    check_output(tmp_path / "out.png", frames=1)
+    check_output(tmp_path / "out.png", frames=1)  # another file's neighbour, whatever its number
     with pytest.raises(RequestError, match=r"out-0003\.png': exists already"):
         check_output(tmp_path / "out.png", frames=3)
     with pytest.raises(RequestError, match="longer clip"):
