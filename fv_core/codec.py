@@ -72,7 +72,7 @@ def _key(key: object) -> object:
 
 
 @cache
-def field_types(kind: type) -> dict[str, Any]:
+def field_types(kind: Any) -> dict[str, Any]:
     """The resolved annotations of a dataclass, by field name."""
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
@@ -103,7 +103,7 @@ def _decode_scalar(kind: Any, stored: JSON, leaves: Leaves | None) -> object:
             raise DecodeError(str(error)) from error
     if kind is float:
         if isinstance(stored, dict) and set(stored) == {"float"}:
-            return _NOT_FINITE[str(stored["float"])]
+            return _expect(str(stored["float"]) in _NOT_FINITE, _NOT_FINITE.get(str(stored["float"])), kind, stored)
         return _expect(isinstance(stored, (int, float)) and not isinstance(stored, bool), stored, kind, stored)
     if kind is int:
         return _expect(isinstance(stored, int) and not isinstance(stored, bool), stored, kind, stored)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fv_core import codec
 from fv_core.errors import CardError
@@ -17,7 +17,7 @@ def read_params(kind: type[P], given: Mapping[str, Any], *, owner: str) -> P:
     Raises:
         CardError: FV206, an unknown name or a value of the wrong type.
     """
-    hints = codec.field_types(kind)
+    hints = codec.field_types(cast(Any, kind))
     for name in given:
         if name not in hints:
             raise CardError(

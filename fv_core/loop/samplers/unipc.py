@@ -128,4 +128,5 @@ def _order_2_weights(interval: _Interval, rk: Tensor) -> Tensor:
     rks = torch.stack([rk, torch.ones((), device=rk.device)])
     conditions = torch.stack([torch.pow(rks, 0), torch.pow(rks, 1)])
     wanted = torch.stack([phi_2 * 1 / phi_1, phi_3 * 2 / phi_1])
-    return torch.linalg.solve(conditions, wanted)
+    weights: Tensor = torch.linalg.solve(conditions, wanted)
+    return weights

@@ -15,4 +15,5 @@ import regex
 def clean(prompt: str) -> str:
     """Repairs mojibake, unescapes HTML entities twice, collapses white space."""
     repaired = html.unescape(html.unescape(ftfy.fix_text(prompt))).strip()
-    return regex.sub(r"\s+", " ", repaired).strip()
+    collapsed: str = regex.sub(r"\s+", " ", repaired)
+    return collapsed.strip()
