@@ -89,7 +89,7 @@ def test_a_forbidden_import_breaks_its_contract(case: str, tree: Path) -> None:
     with (tree / module).open("a") as source:
         source.write(f"\n\n{line}\n")
     result = lint_imports(tree, "--no-cache")
-    assert broken_contracts(result.stdout) == [contract], result.stdout + result.stderr
+    assert contract in broken_contracts(result.stdout), result.stdout + result.stderr
     assert result.returncode == 1
 
 
