@@ -50,6 +50,8 @@ class Result:
 class Engine:
     """Resident models and the requests that run on them. Use it as a context manager, or `close` it.
 
+    One thread drives an engine; cancelling may come from any.
+
     Args:
         models: ids of installed cards, or cards; the first is the default. None named: any installed card.
         device: auto, cpu, cuda, cuda:N or mps.

@@ -19,13 +19,13 @@ def plugin_name(instance: ModelInstance) -> str:
 
 
 def weights_name(instance: ModelInstance) -> str:
-    """What names the weights: the checkpoint's repository and revision, a folder's name, or the seed."""
-    checkpoint = instance.card.checkpoint
-    if instance.folder is None:
+    """What names the weights: repository and revision in the hub's cache, a folder's own name, or the seed."""
+    folder, checkpoint = instance.folder, instance.card.checkpoint
+    if folder is None:
         return f"seed {SEED}"
-    if checkpoint is None:
-        return instance.folder.name
-    return f"{checkpoint.repo}@{instance.folder.name}"
+    if checkpoint is not None and folder.parent.name == "snapshots":
+        return f"{checkpoint.repo}@{folder.name}"
+    return folder.name
 
 
 def used(job: Job, extensions: Sequence[Enabled]) -> Used:

@@ -1,0 +1,103 @@
+"""Components load when they are first needed, once, and are shared by the loops that bind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from fv_core.card import LoopSpec, derive
+from fv_core.errors import CardError, PluginError
+from fv_core.runtime.instance import ModelInstance, Offload, build_loop
+from fv_wan21.card import TINY
+from torch import nn
+
+
+def instance(offload: Offload = Offload.NONE) -> ModelInstance:
+    return ModelInstance(TINY, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=offload)
+
+
+@pytest.fixture
+def moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
+    """Every `module.to(device)`, as class name and device."""
+    seen: list[tuple[str, str]] = []
+    original = nn.Module.to
+
+    def to(self: nn.Module, device: object) -> nn.Module:
+        seen.append((type(self).__name__, str(device)))
+        return original(self, device)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(nn.Module, "to", to)
+    yield seen
+
+
+def test_nothing_is_loaded_until_it_is_needed() -> None:
+    made = instance()
+    assert made.loaded == ()
+    made.component("vae")
+    assert made.loaded == ("vae",)
+
+
+def test_component_is_loaded_once() -> None:
+    made = instance()
+    assert made.component("transformer") is made.component("transformer")
+
+
+def test_resident_bytes_count_shared_storage_once() -> None:
+    made = instance()
+    text = made.component("text").module
+    shared = text.get_parameter("shared.weight")
+    assert text.get_parameter("encoder.embed_tokens.weight").data_ptr() == shared.data_ptr()
+    assert made.resident_bytes() == 4 * TINY.components["text"].parameters
+
+
+def test_without_offload_nothing_moves(moves: list[tuple[str, str]]) -> None:
+    made = instance()
+    for component_id in ("text", "transformer", "vae", "text"):
+        made.component(component_id)
+    assert moves == []
+
+
+def test_offload_keeps_one_component_on_the_device(moves: list[tuple[str, str]]) -> None:
+    made = instance(Offload.COMPONENT)
+    made.component("text")
+    made.component("transformer")
+    assert moves == [("UMT5EncoderModel", "cpu")]
+    moves.clear()
+    made.component("text")
+    assert moves == [("WanTransformer3DModel", "cpu"), ("UMT5EncoderModel", "cpu")]
+    moves.clear()
+    made.component("text")
+    assert moves == []
+
+
+def test_seeded_weights_are_the_same_every_time() -> None:
+    first, second = instance().component("transformer").module, instance().component("transformer").module
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_unresolvable_factory_names_the_reference() -> None:
+    broken = derive(TINY, components={**TINY.components, "vae": replace(TINY.components["vae"], load="fv_wan21:nothing")})
+    made = ModelInstance(
+        broken, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=Offload.NONE
+    )
+    with pytest.raises(PluginError) as caught:
+        made.component("vae")
+    assert caught.value.code == "FV105" and "fv_wan21:nothing" in caught.value.message
+
+
+def test_loop_without_the_semantics_is_refused() -> None:
+    loops = {**TINY.loops, "denoise": replace(TINY.loops["denoise"], semantics="flow.dmd4/v1")}
+    with pytest.raises(CardError) as caught:
+        build_loop(derive(TINY, loops=loops), "denoise")
+    assert caught.value.code == "FV202" and "flow.unipc2.cfg/v1" in caught.value.message
+
+
+@pytest.mark.parametrize("params", [{"cgf": "joint"}, {"cfg": "parallel"}, {"boundary": "high"}])
+def test_loop_parameters_are_typed(params: dict[str, str]) -> None:
+    spec: LoopSpec = replace(TINY.loops["denoise"], params=params)
+    with pytest.raises(CardError) as caught:
+        build_loop(derive(TINY, loops={**TINY.loops, "denoise": spec}), "denoise")
+    assert caught.value.code == "FV206"
