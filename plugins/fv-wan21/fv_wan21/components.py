@@ -46,7 +46,7 @@ class TextEncoder:
         device = next(self.module.parameters()).device
         mask = tokens.attention_mask.to(device)
         embeds = self.module(tokens.input_ids.to(device), mask).last_hidden_state
-        embeds = embeds.masked_fill(mask.unsqueeze(-1) == 0, 0.0)
+        embeds = _without_padding(embeds, mask)
         return [
             ComponentOutput(output=CallOutput(tensors={"embeds": row.clone()}, notes=self._cut(prompt)))
             for row, prompt in zip(embeds, prompts, strict=True)
@@ -56,7 +56,9 @@ class TextEncoder:
         count = len(self._tokenizer(prompt, add_special_tokens=True).input_ids)
         if count <= self._max_length:
             return ()
-        return (f"the prompt has {count} tokens and was cut to the {self._max_length} that the model was trained with",)
+        return (
+            f"the prompt has {count} tokens and was cut to the {self._max_length} that the model was trained with",
+        )
 
 
 class Denoiser:
@@ -106,8 +108,7 @@ class Vae:
 
     def _prepare(self, call: ResolvedCall) -> ComponentOutput:
         latent = _tensor(call, "latent").unsqueeze(0).to(self.module.dtype)
-        # z / (1/std) + mean, in this form: z * std + mean rounds differently.
-        latent = latent / (1.0 / self._std.to(latent)) + self._mean.to(latent)
+        latent = _denormalised(latent, self._mean.to(latent), self._std.to(latent))
         prepared: Tensor = self.module.post_quant_conv(latent)
         return ComponentOutput(output=CallOutput(tensors={"latent": prepared[0]}))
 
@@ -115,12 +116,22 @@ class Vae:
         (content,) = call.caches
         features = content or [None] * self._features
         latent = _tensor(call, "latent").unsqueeze(0)
-        video = self.module.decoder(latent, feat_cache=features, feat_idx=[0], first_chunk=bool(call.static["first"]))
+        video = self.module.decoder(
+            latent, feat_cache=features, feat_idx=[0], first_chunk=bool(call.static["first"])
+        )
         if self.module.config.patch_size is not None:
             video = unpatchify(video, patch_size=self.module.config.patch_size)
         video = (torch.clamp(video, min=-1.0, max=1.0) * 0.5 + 0.5).clamp(0, 1)
         frames = video[0].permute(1, 2, 3, 0).float()
         return ComponentOutput(output=CallOutput(tensors={"frames": frames}), caches=(features,))
+
+
+def _without_padding(embeds: Tensor, mask: Tensor) -> Tensor:
+    return embeds.masked_fill(mask.unsqueeze(-1) == 0, 0.0)
+
+
+def _denormalised(latent: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    return latent / (1.0 / std) + mean  # in this form: latent * std + mean rounds differently
 
 
 def _tensor(call: ResolvedCall, name: str) -> Tensor:
