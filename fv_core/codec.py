@@ -23,7 +23,10 @@ _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 class Leaves(Protocol):
-    """Stores the values that JSON cannot hold."""
+    """Stores the values that JSON cannot hold. `names` resolves annotations that a torch-free module only quotes."""
+
+    @property
+    def names(self) -> Mapping[str, type]: ...
 
     def encode(self, value: object) -> JSON: ...
     def decode(self, kind: type, stored: JSON) -> object: ...
@@ -72,9 +75,9 @@ def _key(key: object) -> object:
 
 
 @cache
-def field_types(kind: Any) -> dict[str, Any]:
+def field_types(kind: Any, names: tuple[tuple[str, type], ...] = ()) -> dict[str, Any]:
     """The resolved annotations of a dataclass, by field name."""
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, localns=dict(names))
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
@@ -159,5 +162,5 @@ def _decode_dataclass(kind: type, stored: JSON, leaves: Leaves | None) -> object
     missing = set(fields) - set(stored)
     if unknown or missing:
         raise DecodeError(f"{kind.__name__}: unknown {sorted(unknown)}, missing {sorted(missing)}")
-    hints = field_types(kind)
+    hints = field_types(kind, () if leaves is None else tuple(leaves.names.items()))
     return kind(**{name: _decode(hints[name], stored[name], leaves) for name in fields})

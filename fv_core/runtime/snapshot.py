@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -93,6 +94,8 @@ class RequestSnapshot:
 
 class TensorLeaves:
     """Stores tensors under names, aliased ones once, and remembers which of them live on the host by choice."""
+
+    names: Mapping[str, type] = {"Tensor": Tensor}
 
     def __init__(self, tensors: dict[str, Tensor], device: torch.device) -> None:
         self.tensors = tensors
