@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 import torch
@@ -15,10 +15,9 @@ from fv_core.errors import RunError
 
 def value_ref(tensor: Tensor) -> ValueRef:
     """The reference of a tensor: sha256 of its contiguous bytes, with shape and dtype."""
-    data = tensor.detach().cpu().contiguous().view(torch.uint8) if tensor.numel() else tensor.detach().cpu()
-    facts = f"{tuple(tensor.shape)}{tensor.dtype}".encode()
-    digest = hashlib.sha256(facts + data.numpy().tobytes()).hexdigest()
-    return ValueRef(hash=digest, shape=tuple(tensor.shape), dtype=str(tensor.dtype))
+    digest = hashlib.sha256(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+    digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return ValueRef(hash=digest.hexdigest(), shape=tuple(tensor.shape), dtype=str(tensor.dtype))
 
 
 class ValueStore:
@@ -26,9 +25,9 @@ class ValueStore:
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
-        self._holders: dict[str, set[str]] = {}
+        self._holders: dict[str, set[Hashable]] = {}
 
-    def put(self, tensor: Tensor, owner: str) -> ValueRef:
+    def put(self, tensor: Tensor, owner: Hashable) -> ValueRef:
         """Stores `tensor` for `owner`; an equal tensor that is already here is shared."""
         ref = value_ref(tensor)
         self._tensors.setdefault(ref.hash, tensor)
@@ -43,7 +42,7 @@ class ValueStore:
             raise _stale(f"value {ref.hash[:12]}", ref.shape)
         return self._tensors[ref.hash]
 
-    def release(self, ref: ValueRef, owner: str) -> None:
+    def release(self, ref: ValueRef, owner: Hashable) -> None:
         """`owner` lets go; the last one to do so frees the tensor."""
         holders = self._holders.get(ref.hash, set())
         holders.discard(owner)
@@ -105,7 +104,9 @@ class StreamPool:
 
     @property
     def bytes(self) -> int:
-        return _bytes(item for content in self._contents.values() for item in content if isinstance(item, Tensor))
+        return _bytes(
+            item for content in self._contents.values() for item in content if isinstance(item, Tensor)
+        )
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+from fv_core import codec
+from fv_core.codec import JSON
 from fv_core.errors import FvError, RunError
 from fv_core.extend.contract import At, Interceptor, InterceptorSpec
 from fv_core.loop.work import CallOutput, ComponentCall, WorkPlan
@@ -23,7 +26,10 @@ class Enabled:
     params: Any
 
     def __str__(self) -> str:
-        return self.spec.id
+        """Id and parameters, as results and snapshots tell them: `halfskip/every-other:keep_first=2`."""
+        params = cast(dict[str, JSON], codec.encode(self.params))
+        told = ",".join(f"{name}={json.dumps(value)}" for name, value in params.items() if name != "type")
+        return f"{self.spec.id}:{told}" if told else self.spec.id
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +50,9 @@ class Chain:
         """
         for one in self._for(plan):
             at = _at(call, plan)
-            output = self._guard(one, lambda o=one, a=at: o.interceptor.before(call, a, self._state(o, a), o.params))
+            output = self._guard(
+                one, lambda o=one, a=at: o.interceptor.before(call, a, self._state(o, a), o.params)
+            )
             if output is None:
                 continue
             if not isinstance(output, CallOutput):
@@ -80,7 +88,6 @@ class Chain:
             raise
         except Exception as error:
             raise _failed(one, f"raised {type(error).__name__}: {error}") from error
-
 
 
 def _at(call: ComponentCall, plan: WorkPlan) -> At:

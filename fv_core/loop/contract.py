@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
-from fv_core.card import ModelCard
 from fv_core.cache import CacheRef, ValueRef
+from fv_core.card import ModelCard
 from fv_core.loop.work import Done, Emission, StepResult, WorkPlan
 from fv_core.request import ResolvedRequest
 

@@ -5,17 +5,18 @@ Reference: diffusers 0.42.1, `WanPipeline.__call__` from step 4 to the end of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from torch import Tensor
 
-from fv_core.card import LoopSpec, ModelCard
 from fv_core.cache import ValueRef
+from fv_core.card import LoopSpec, ModelCard
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
-from fv_core.loop.params import read_params
-from fv_core.loop.policies.experts import LOW, expert
+from fv_core.loop.params import check_roles, read_params
+from fv_core.loop.policies.experts import HIGH, LOW, expert
 from fv_core.loop.policies.guidance import COND, UNCOND, Guidance, branches, combine
 from fv_core.loop.rng import seed_state, torch_normal
 from fv_core.loop.samplers.sampler import EULER, UNIPC_2, Sampler, SamplerState
@@ -32,13 +33,21 @@ class FlowParams:
 
     Args:
         cfg: how guidance branches are computed.
-        boundary: expert boundary as a fraction of the noise levels; None has one denoiser.
-        guidance_low: guidance of the low-noise expert; None uses the request's.
+        boundary: expert boundary as a fraction of the noise levels, in [0, 1]; None has one denoiser.
+        guidance_low: guidance of the low-noise expert, >= 1; None uses the request's.
     """
 
     cfg: Guidance = Guidance.CLASSIC
     boundary: float | None = None
     guidance_low: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.boundary is not None and not 0 <= self.boundary <= 1:
+            raise ValueError(f"boundary {self.boundary} is not in [0, 1]")
+        if self.guidance_low is not None and not 1 <= self.guidance_low < math.inf:
+            raise ValueError(f"guidance_low {self.guidance_low} is not a finite number from 1 up")
+        if self.guidance_low is not None and self.boundary is None:
+            raise ValueError("guidance_low needs a boundary: one expert has one guidance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +98,9 @@ class FlowDenoise:
         self._card = card
         self._binds = spec.binds
         self._sampler = SAMPLERS[spec.semantics]
-        self._params = read_params(FlowParams, spec.params, owner=f"card {card.model_id}")
+        owner = f"card {card.model_id}"
+        self._params = read_params(FlowParams, spec.params, owner=owner)
+        check_roles(spec, (HIGH,) if self._params.boundary is None else (HIGH, LOW), owner=owner)
 
     def total(self, request: ResolvedRequest) -> int:
         return request.steps

@@ -54,7 +54,9 @@ class OneCall:
     def predict(self, state: OneCallState, result: StepResult) -> Mapping[str, Tensor]:
         return result.outputs[0].tensors
 
-    def update(self, state: OneCallState, prediction: Mapping[str, Tensor], result: StepResult) -> OneCallState:
+    def update(
+        self, state: OneCallState, prediction: Mapping[str, Tensor], result: StepResult
+    ) -> OneCallState:
         return OneCallState(rows=state.rows, outputs=dict(prediction))
 
     def emit(self, old: OneCallState, new: OneCallState) -> tuple[Emission, ...]:

@@ -14,10 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fv_core.card import LoopSpec, ModelCard
 from fv_core.cache import CacheRef
+from fv_core.card import LoopSpec, ModelCard
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
-from fv_core.loop.params import read_params
+from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.work import (
     CacheMode,
     CacheUse,
@@ -67,8 +67,10 @@ class VaeDecode:
 
     def __init__(self, card: ModelCard, spec: LoopSpec) -> None:
         self._card = card
+        owner = f"card {card.model_id}"
+        read_params(VaeDecodeParams, spec.params, owner=owner)
+        check_roles(spec, ("vae",), owner=owner)
         self._component = spec.binds["vae"]
-        read_params(VaeDecodeParams, spec.params, owner=f"card {card.model_id}")
 
     def total(self, request: ResolvedRequest) -> int:
         return 1 + self._card.geometry(request.size, request.frames).latent[1]
@@ -99,7 +101,8 @@ class VaeDecode:
     def emit(self, old: VaeDecodeState, new: VaeDecodeState) -> tuple[Emission, ...]:
         first = len(old.chunks)
         return tuple(
-            Emission(index=first + i, artifact="video", tensor=chunk) for i, chunk in enumerate(new.chunks[first:])
+            Emission(index=first + i, artifact="video", tensor=chunk)
+            for i, chunk in enumerate(new.chunks[first:])
         )
 
     def finalize(self, state: VaeDecodeState) -> LoopOutputs:

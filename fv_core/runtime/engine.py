@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ from typing import Literal, Self
 import torch
 
 from fv_core.card import ModelCard, validate
-from fv_core.errors import FvError, PluginError, RequestError, RunError
+from fv_core.errors import FvError, PluginError, RequestError
 from fv_core.media import Clip, frames_from_video
 from fv_core.plugins import find_card
 from fv_core.program import LoopNode
@@ -24,7 +24,7 @@ from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan, plan_run
 from fv_core.runtime.extensions import Extension, check_numerics, enable
-from fv_core.runtime.instance import ModelInstance, Offload, build_loop
+from fv_core.runtime.instance import ModelInstance, Offload, build_loops, closed
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.models import default_model
 from fv_core.runtime.resolve import resolve
@@ -126,7 +126,9 @@ class Engine:
         """
         default = self._numerics if numerics is None else Numerics(numerics)
         if order == "serial":
-            return [outcome for one in requests for outcome in self._together([one], default, cancel, observer)]
+            return [
+                outcome for one in requests for outcome in self._together([one], default, cancel, observer)
+            ]
         return self._together(requests, default, cancel, observer)
 
     def start(
@@ -147,7 +149,8 @@ class Engine:
         instance = self._instance(card)
         admit(self._plan(card, settled), instance)
         job = self._job(f"r{next(self._ids)}", settled, instance, cancel, observer)
-        job.announce()
+        with _closing_on_error(job):
+            job.announce()
         return job
 
     def snapshot(self, job: Job) -> RequestSnapshot:
@@ -160,9 +163,10 @@ class Engine:
             card_digest=instance.card.digest(),
             plugin=provenance.plugin_name(instance),
             weights=provenance.weights_name(instance),
+            dtype=provenance.dtype_name(instance),
             environment=environment(instance.card, instance.device),
             node=run.node,
-            extensions=tuple(one.spec.id for one in self._extensions),
+            extensions=tuple(map(str, self._extensions)),
             notes=run.notes,
         )
         return snapshot.take(run, header)
@@ -173,17 +177,15 @@ class Engine:
         """The job of a snapshot. Another numeric environment is told in the job's notes.
 
         Raises:
-            RunError: FV504, another card, plugin version, weights or set of extensions.
+            RunError: FV504, another card, plugin version, weights, precision or set of extensions.
         """
         header = taken.header
         instance = self._instance(self._card(header.request.model))
         self._check_header(header, instance)
+        admit(self._plan(instance.card, header.request), instance)
         job = self._job(header.request_id, header.request, instance, cancel, observer)
-        try:
+        with _closing_on_error(job):
             snapshot.restore(job.run, taken)
-        except RunError:
-            job.close()
-            raise
         changed = differences(header.environment, environment(instance.card, instance.device))
         job.run.notes += tuple(f"resumed in another environment: {difference}" for difference in changed)
         return job
@@ -197,15 +199,13 @@ class Engine:
         if job.error is not None:
             raise job.error
         run = job.run
-        video = run.slots[run.instance.card.programs[run.request.task].artifacts["video"]]
-        assert isinstance(video, torch.Tensor)
-        kept = {name: slot for name in run.request.keep if isinstance(slot := run.slots[name], torch.Tensor)}
+        video = run.tensor(run.instance.card.programs[run.request.task].artifacts["video"])
         return Clip(
             frames=frames_from_video(video),
             fps=run.request.fps,
             request=run.request,
             used=provenance.used(job, self._extensions),
-            tensors=kept,
+            tensors={name: run.tensor(name) for name in run.request.keep},
         )
 
     def instance(self, model_id: str) -> ModelInstance:
@@ -231,13 +231,15 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _settled(self, request: Request, numerics: Numerics | None = None) -> tuple[ModelCard, ResolvedRequest]:
-        if self._closed:
-            raise RunError("FV506", name="engine", rule="is closed", remedy="Make a new engine.")
+    def _settled(
+        self, request: Request, numerics: Numerics | None = None
+    ) -> tuple[ModelCard, ResolvedRequest]:
         card = self._card(request.model)
         return card, resolve(request, card, numerics or self._numerics)
 
     def _card(self, model_id: str | None) -> ModelCard:
+        if self._closed:
+            raise closed("engine")
         if model_id is None:
             return next(iter(self._cards.values())) if self._cards else default_model()
         if model_id in self._cards or not self._cards:
@@ -252,7 +254,7 @@ class Engine:
         )
 
     def _plan(self, card: ModelCard, settled: ResolvedRequest) -> RunPlan:
-        loops = {loop_id: build_loop(card, loop_id) for loop_id in card.loops}
+        loops = build_loops(card)
         nodes = card.programs[settled.task].active(settled)
         steps = sum(loops[node.loop].total(settled) if isinstance(node, LoopNode) else 1 for node in nodes)
         dtype = pick_dtype(self._dtype, card, self.device)
@@ -327,16 +329,25 @@ class Engine:
             return Result(request=request, clip=None, error=error)
 
     def _check_header(self, header: SnapshotHeader, instance: ModelInstance) -> None:
-        extensions = tuple(one.spec.id for one in self._extensions)
         here = {
             "card_digest": instance.card.digest(),
             "plugin": provenance.plugin_name(instance),
             "weights": provenance.weights_name(instance),
-            "extensions": extensions,
+            "dtype": provenance.dtype_name(instance),
+            "extensions": tuple(map(str, self._extensions)),
         }
         for name, value in here.items():
             if getattr(header, name) != value:
                 raise mismatch(name, getattr(header, name), f"is not that of this engine ({value})")
+
+
+@contextmanager
+def _closing_on_error(job: Job) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        job.close()
+        raise
 
 
 def _valid(card: ModelCard) -> ModelCard:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fv_core.cache import CacheRef, ValueRef
-from fv_core.errors import FvError
+from fv_core.cache import CacheContent, CacheRef, ValueRef
+from fv_core.errors import Cancelled, FvError
 from fv_core.extend.chain import Chain
 from fv_core.loop import (
     CacheMode,
+    CacheUse,
     CallOutput,
     Component,
     ComponentCall,
@@ -70,7 +71,7 @@ class _Task:
         slots = range(len(self.work.plan.calls))
         return StepResult(
             outputs=tuple(self.outputs[slot] for slot in slots),
-            caches=tuple(self.caches.get(slot, ()) for slot in slots),
+            caches=tuple(self.caches[slot] for slot in slots),
         )
 
 
@@ -83,37 +84,47 @@ class _Call:
     call: ComponentCall
     component: Component = field(init=False)
     resolved: ResolvedCall = field(init=False)
+    key: Hashable = field(init=False)
 
     def prepare(self) -> bool:
-        """Whether it is to be computed: not failed, not cancelled, not answered by an interceptor."""
-        task, work = self.task, self.task.work
-        if task.error is not None:
+        """Whether it is to be computed: going on, and not answered by an interceptor."""
+        if not self.going():
             return False
+        work, call = self.task.work, self.call
         try:
-            work.cancel.check(work.scope.owner)
-            answer = work.chain.answer(self.call, work.plan)
+            answer = work.chain.answer(call, work.plan)
             if answer is not None:
-                task.outputs[self.slot] = answer
+                self._done(answer, tuple(use.ref for use in call.caches))
                 return False
-            self.component = work.instance.component(self.call.component)
-            self.resolved = _resolve(self.call, work.scope)
+            self.component = work.instance.component(call.component)
+            self.resolved = _resolve(call, work.scope)
+            self.key = None if call.group is not None else self.component.batch_key(call.op, self.resolved)
+            hash(self.key)
         except Exception as error:
             self.fail(error)
             return False
         return True
 
-    def accept(self, computed: ComponentOutput) -> None:
+    def going(self) -> bool:
+        """Whether its request has neither failed nor been cancelled; asked before every forward."""
         task, work = self.task, self.task.work
+        if task.error is None:
+            try:
+                work.cancel.check(work.scope.owner)
+            except Cancelled as cancelled:
+                task.error = cancelled
+        return task.error is None
+
+    def accept(self, computed: ComponentOutput) -> None:
+        work = self.task.work
         try:
             work.chain.computed(self.call, work.plan, computed.output)
-        except FvError as error:
+            uses = zip(self.call.caches, computed.caches, strict=True)
+            caches = tuple(_stored(use, content, work.scope) for use, content in uses)
+        except Exception as error:
             self.fail(error)
             return
-        task.outputs[self.slot] = computed.output
-        task.caches[self.slot] = tuple(
-            use.ref if content is None else work.scope.append(use.ref, content)
-            for use, content in zip(self.call.caches, computed.caches, strict=True)
-        )
+        self._done(computed.output, caches)
 
     def fail(self, error: Exception) -> None:
         self.task.error = as_fv_error(error, f"component {self.call.component}.{self.call.op}")
@@ -124,6 +135,10 @@ class _Call:
         if work.numerics is not Numerics.FAST or call.caches or call.group is not None:
             return None
         return (id(work.instance), call.component, call.op, tuple(sorted(call.static.items())))
+
+    def _done(self, output: CallOutput, caches: tuple[CacheRef, ...]) -> None:
+        self.task.outputs[self.slot] = output
+        self.task.caches[self.slot] = caches
 
 
 def _packed(tasks: Sequence[_Task]) -> list[list[_Call]]:
@@ -140,17 +155,20 @@ def _compute(calls: list[_Call]) -> None:
     batches: dict[Hashable, list[_Call]] = {}
     for call in calls:
         if call.prepare():
-            grouped = call.call.group is not None
-            key = None if grouped else call.component.batch_key(call.call.op, call.resolved)
-            batches.setdefault(key, []).append(call)
+            batches.setdefault(call.key, []).append(call)
     for batch in batches.values():
         _forward(batch)
 
 
-def _forward(batch: list[_Call]) -> None:
+def _forward(calls: list[_Call]) -> None:
+    batch = [call for call in calls if call.going()]
+    if not batch:
+        return
     first = batch[0]
     try:
         outputs = first.component.forward_batch(first.call.op, [call.resolved for call in batch])
+        if len(outputs) != len(batch):
+            raise ValueError(f"{len(outputs)} outputs came back for {len(batch)} calls")
     except Exception as error:
         if len({id(call.task) for call in batch}) == 1:
             first.fail(error)
@@ -166,5 +184,15 @@ def _resolve(call: ComponentCall, scope: RequestScope) -> ResolvedCall:
     rows: dict[str, Tensor | str | int | float] = {
         name: scope.get(row) if isinstance(row, ValueRef) else row for name, row in call.rows.items()
     }
-    contents = tuple(scope.take(use.ref) if use.mode is CacheMode.APPEND else scope.read(use.ref) for use in call.caches)
+    contents = tuple(
+        scope.take(use.ref) if use.mode is CacheMode.APPEND else scope.read(use.ref) for use in call.caches
+    )
     return ResolvedCall(rows=rows, static=call.static, caches=contents)
+
+
+def _stored(use: CacheUse, content: CacheContent | None, scope: RequestScope) -> CacheRef:
+    if (content is None) is not (use.mode is CacheMode.READ):
+        raise ValueError(
+            f"a cache that is used to {use.mode} came back with {'no' if content is None else ''} contents"
+        )
+    return use.ref if content is None else scope.append(use.ref, content)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fv_core.card import LoopSpec, ModelCard
-from fv_core.errors import CardError
+from fv_core.errors import CardError, RunError
 from fv_core.loop import Component, Loop
 from fv_core.loop.one_call import OneCall
 from fv_core.plugins.reference import resolve_reference
@@ -34,7 +34,13 @@ class ModelInstance:
     """One card on one device at one precision. `folder` holds its weights; None initialises them from `SEED`."""
 
     def __init__(
-        self, card: ModelCard, *, device: torch.device, dtype: torch.dtype, folder: Path | None, offload: Offload
+        self,
+        card: ModelCard,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        folder: Path | None,
+        offload: Offload,
     ) -> None:
         self.card = card
         self.device = device
@@ -44,6 +50,7 @@ class ModelInstance:
         self._components: dict[str, Component] = {}
         self._loops: dict[str, Loop[Any, Any]] = {}
         self._on_device: str | None = None
+        self._closed = False
 
     @property
     def loaded(self) -> tuple[str, ...]:
@@ -56,7 +63,10 @@ class ModelInstance:
         Raises:
             WeightsError: its weights are absent, damaged or not the card's.
             PluginError: FV105, its factory does not resolve.
+            RunError: FV506, the instance is closed.
         """
+        if self._closed:
+            raise closed(f"model {self.card.model_id}")
         if component_id not in self._components:
             self._make_room(component_id)
             self._components[component_id] = self._load(component_id)
@@ -90,7 +100,8 @@ class ModelInstance:
         return sum(storages.values())
 
     def close(self) -> None:
-        """Drops the weights and the loops."""
+        """Drops the weights and the loops; jobs that still run on them fail with FV506."""
+        self._closed = True
         self._components.clear()
         self._loops.clear()
         self._on_device = None
@@ -110,9 +121,36 @@ class ModelInstance:
                     component.module.to("cpu")
 
 
+def closed(name: str) -> RunError:
+    """FV506: what was asked of has been closed."""
+    return RunError("FV506", name=name, rule="is closed", remedy="Make a new engine.")
+
+
+def build_loops(card: ModelCard) -> dict[str, Loop[Any, Any]]:
+    """All loops of a card.
+
+    Raises:
+        CardError: as `build_loop`, or FV206 a parameter of the card that none of them reads.
+    """
+    loops = {loop_id: build_loop(card, loop_id) for loop_id in card.loops}
+    read = sorted({name for loop in loops.values() for name in loop.request_params})
+    for name in card.params:
+        if name not in read:
+            raise CardError(
+                "FV206",
+                name=f'card "{card.model_id}": params',
+                value=name,
+                rule="is read by no loop of the card",
+                legal=", ".join(read) or "none",
+                remedy="Remove it, or bind a loop that reads it.",
+            )
+    return loops
+
+
 def build_loop(card: ModelCard, loop_id: str) -> Loop[Any, Any]:
     """Raises:
-    CardError: FV202 the class has not the semantics, FV206 its parameters are not legal.
+    CardError: FV202 the class has not the semantics, FV204 its roles are not bound, FV206 its parameters are not
+        legal.
     """
     spec = card.loops[loop_id]
     factory = resolve_reference(spec.loop, owner=f"{card.model_id} loop {loop_id}")

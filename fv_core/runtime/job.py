@@ -63,18 +63,21 @@ class Job:
             return
         node = self.run.current
         try:
-            emissions = self.run.commit(work, result)
+            chunks = self._chunks(self.run.commit(work, result))
         except Exception as error:
             self.fail(as_fv_error(error, f"loop of node {node.id}"))
             return
         self.seconds += seconds
         self._tell_step(node.id, node.label, work, seconds)
-        self._tell_chunks(emissions)
+        for chunk in chunks:
+            self._tell(chunk)
         if self.run.done:
             self._tell(Finished(request_id=self.run.id, seconds=self.seconds))
 
     def fail(self, error: FvError) -> None:
+        """Ends the job; what it holds goes back at once, not when its neighbours are done."""
         self.error = error
+        self.close()
         self._tell(Failed(request_id=self.run.id, code=error.code, message=error.message))
 
     def close(self) -> None:
@@ -99,11 +102,13 @@ class Job:
             )
         )
 
-    def _tell_chunks(self, emissions: tuple[Emission, ...]) -> None:
-        if self._observer is not None:
-            for emission in emissions:
-                frames = frames_from_video(emission.tensor)
-                self._tell(MediaChunk(request_id=self.run.id, index=emission.index, frames=frames))
+    def _chunks(self, emissions: tuple[Emission, ...]) -> list[MediaChunk]:
+        if self._observer is None:
+            return []
+        return [
+            MediaChunk(request_id=self.run.id, index=one.index, frames=frames_from_video(one.tensor))
+            for one in emissions
+        ]
 
     def _tell(self, event: RequestEvent) -> None:
         if self._observer is None:

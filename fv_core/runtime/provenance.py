@@ -28,6 +28,11 @@ def weights_name(instance: ModelInstance) -> str:
     return folder.name
 
 
+def dtype_name(instance: ModelInstance) -> str:
+    """The run's precision, as torch names it."""
+    return str(instance.dtype).removeprefix("torch.")
+
+
 def used(job: Job, extensions: Sequence[Enabled]) -> Used:
     """The settled facts of a finished job."""
     request, instance = job.run.request, job.run.instance
@@ -45,9 +50,9 @@ def used(job: Job, extensions: Sequence[Enabled]) -> Used:
         guidance=request.guidance,
         sampler=instance.card.recipe.assumes_loop,
         numerics=request.numerics,
-        dtype=str(instance.dtype).removeprefix("torch."),
+        dtype=dtype_name(instance),
         params=request.params,
-        extensions=tuple(one.spec.id for one in extensions),
+        extensions=tuple(map(str, extensions)),
         environment=env,
         environment_hash=environment_hash(env),
         seconds=job.seconds,

@@ -106,6 +106,19 @@ class RequestRun:
         self.scope.keep(self._held())
         return emissions
 
+    def check_finite(self) -> None:
+        """Raises:
+        RunError: FV501, something not finite has come back that has not been looked at yet.
+        """
+        self._watch.check()
+
+    def tensor(self, slot: str) -> Tensor:
+        """The tensor in a slot, stored by reference or not."""
+        value = self.slots[slot]
+        tensor = self.scope.get(value) if isinstance(value, ValueRef) else value
+        assert isinstance(tensor, Tensor), f"slot {slot} holds a {type(tensor).__name__}"
+        return tensor
+
     def _init(self) -> Any:
         node = self.current
         inputs = {role: self.slots[slot] for role, slot in node.reads.items() if slot in self.slots}
@@ -116,7 +129,9 @@ class RequestRun:
         node = self.current
         outputs = self.loop.finalize(self.state).slots
         for name, slot in node.writes.items():
-            self.slots[slot] = self._stored(outputs[name]) if isinstance(node, ComponentNode) else outputs[name]
+            self.slots[slot] = (
+                self._stored(outputs[name]) if isinstance(node, ComponentNode) else outputs[name]
+            )
         self.node += 1
         self.state = None
         self._loop = None
@@ -137,4 +152,3 @@ class RequestRun:
     def _held(self) -> frozenset[Any]:
         states = tuple(self.chain.states.values())
         return held_refs((self.state, tuple(self.slots.values()), states))
-

@@ -22,20 +22,19 @@ class Counters:
 
 
 class Stores:
-    """The stores that the requests of an engine share."""
+    """What the requests of an engine hold: values, which they share, and the stream caches of each."""
 
     def __init__(self) -> None:
         self.values = ValueStore()
-        self.streams = StreamPool()
-        self.open_scopes: set[str] = set()
+        self.open: dict[RequestScope, StreamPool] = {}
 
     def counters(self) -> Counters:
         return Counters(
-            requests=len(self.open_scopes),
+            requests=len(self.open),
             values=len(self.values),
             value_bytes=self.values.bytes,
-            caches=len(self.streams),
-            cache_bytes=self.streams.bytes,
+            caches=sum(map(len, self.open.values())),
+            cache_bytes=sum(pool.bytes for pool in self.open.values()),
         )
 
 
@@ -45,12 +44,15 @@ class RequestScope:
     def __init__(self, owner: str, stores: Stores) -> None:
         self.owner = owner
         self._stores = stores
+        self._streams = (
+            StreamPool()
+        )  # its own, because two jobs that resume one request have equal references
         self._held: set[CacheRef | ValueRef] = set()
-        stores.open_scopes.add(owner)
+        stores.open[self] = self._streams
 
     def put(self, tensor: Tensor) -> ValueRef:
         """Stores a large immutable tensor for this request."""
-        ref = self._stores.values.put(tensor, self.owner)
+        ref = self._stores.values.put(tensor, self)
         self._held.add(ref)
         return ref
 
@@ -58,21 +60,21 @@ class RequestScope:
         return self._stores.values.get(ref)
 
     def read(self, ref: CacheRef) -> CacheContent:
-        return self._stores.streams.read(ref)
+        return self._streams.read(ref)
 
     def take(self, ref: CacheRef) -> CacheContent:
         """The contents of a cache that the call will use up; see `StreamPool.take`."""
         self._held.discard(ref)
-        return self._stores.streams.take(ref)
+        return self._streams.take(ref)
 
     def append(self, ref: CacheRef, content: CacheContent) -> CacheRef:
-        following = self._stores.streams.append(ref, content)
+        following = self._streams.append(ref, content)
         self._held.add(following)
         return following
 
     def restore(self, ref: CacheRef, content: CacheContent) -> None:
         """Puts back a cache from a snapshot."""
-        self._stores.streams.restore(ref, content)
+        self._streams.restore(ref, content)
         self._held.add(ref)
 
     def keep(self, refs: frozenset[CacheRef | ValueRef]) -> None:
@@ -83,10 +85,10 @@ class RequestScope:
 
     def close(self) -> None:
         self.keep(frozenset())
-        self._stores.open_scopes.discard(self.owner)
+        self._stores.open.pop(self, None)
 
     def _release(self, ref: CacheRef | ValueRef) -> None:
         if isinstance(ref, ValueRef):
-            self._stores.values.release(ref, self.owner)
+            self._stores.values.release(ref, self)
         else:
-            self._stores.streams.release(ref)
+            self._streams.release(ref)

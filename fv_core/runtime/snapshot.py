@@ -6,6 +6,7 @@ are stored once; views are stored contiguous, so that a snapshot never drags alo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -14,13 +15,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from fv_core import codec
 from fv_core.cache import CacheRef, ValueRef
 from fv_core.cache.ref import Restore
+from fv_core.cache.stores import value_ref
 from fv_core.codec import JSON
 from fv_core.errors import RunError
 from fv_core.extend.chain import Enabled
@@ -38,10 +40,10 @@ class SnapshotHeader:
     Args:
         format: version of the layout.
         request_id, request: the request as settled.
-        card_digest, plugin, weights: what it ran on.
+        card_digest, plugin, weights, dtype: what it ran on.
         environment: numeric environment it was taken in.
         node: index of the current node among those the request runs.
-        extensions: ids of the enabled interceptors, in order.
+        extensions: the enabled interceptors with their parameters, in order.
         notes: what was adjusted so far.
     """
 
@@ -51,6 +53,7 @@ class SnapshotHeader:
     card_digest: str
     plugin: str
     weights: str
+    dtype: str
     environment: Environment
     node: int
     extensions: tuple[str, ...]
@@ -68,9 +71,10 @@ class RequestSnapshot:
     def save(self, path: Path) -> None:
         """Writes the file whole or not at all."""
         text = json.dumps({"header": codec.encode(self.header), "body": self.body})
+        metadata = {"fv": text, "sha256": _digest(text, self.tensors)}
         partial = path.with_name(f".{path.name}.partial")
         try:
-            partial.write_bytes(save(self.tensors, metadata={"fv": text}))
+            partial.write_bytes(save(self.tensors, metadata=metadata))
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
@@ -78,17 +82,20 @@ class RequestSnapshot:
     @classmethod
     def load(cls, path: Path) -> RequestSnapshot:
         """Raises:
-        RunError: FV504, the file is not a snapshot of this format.
+        RunError: FV504, the file is not a whole snapshot of this format.
         """
         try:
             with safe_open(path, framework="pt") as file:
-                parts = json.loads(file.metadata()["fv"])
+                metadata = file.metadata()
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            if metadata["sha256"] != _digest(metadata["fv"], tensors):
+                raise mismatch("file", str(path), "is damaged: its content is not what was written")
+            parts = json.loads(metadata["fv"])
+            if parts["header"]["format"] != FORMAT:
+                raise mismatch("format", parts["header"]["format"], f"is not {FORMAT}")
             header = codec.decode(SnapshotHeader, parts["header"])
-        except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
             raise mismatch("file", str(path), f"is not a snapshot: {error}") from error
-        if header.format != FORMAT:
-            raise mismatch("format", header.format, f"is not {FORMAT}")
         return cls(header=header, body=parts["body"], tensors=tensors)
 
 
@@ -119,11 +126,16 @@ class TensorLeaves:
 
 
 def take(run: RequestRun, header: SnapshotHeader) -> RequestSnapshot:
-    """The snapshot of a run between two steps; the run goes on unharmed."""
+    """The snapshot of a run between two steps; the run goes on unharmed.
+
+    Raises:
+        RunError: FV501 the run is not finite, FV504 an interceptor's state cannot be stored.
+    """
+    run.check_finite()
     tensors: dict[str, Tensor] = {}
     leaves = TensorLeaves(tensors, run.instance.device)
     refs = held_refs((run.state, tuple(run.slots.values()), tuple(run.chain.states.values())))
-    states = [[*key, codec.encode(state, leaves)] for key, state in run.chain.states.items()]
+    states = [[*key, _interceptor_state(key[0], state, leaves)] for key, state in run.chain.states.items()]
     body: dict[str, JSON] = {
         "state": None if run.state is None else codec.encode(run.state, leaves),
         "slots": codec.encode(run.slots, leaves),
@@ -144,10 +156,14 @@ def restore(run: RequestRun, snapshot: RequestSnapshot) -> None:
     body = cast(dict[str, Any], snapshot.body)
     try:
         for stored in body["values"]:
-            run.scope.put(cast(Tensor, leaves.decode(Tensor, stored["tensor"])))
+            ref = run.scope.put(cast(Tensor, leaves.decode(Tensor, stored["tensor"])))
+            if ref != codec.decode(ValueRef, stored["ref"]):
+                raise codec.DecodeError(f"value {stored['ref']} has another content")
         for stored in body["caches"]:
             content = codec.decode(tuple[Tensor | str | None, ...], stored["content"], leaves)
             run.scope.restore(codec.decode(CacheRef, stored["ref"]), list(content))
+        if not 0 <= snapshot.header.node <= len(run.nodes):
+            raise codec.DecodeError(f"the program has {len(run.nodes)} nodes, not {snapshot.header.node}")
         run.node = snapshot.header.node
         run.notes = snapshot.header.notes
         run.slots = dict(codec.decode(dict[str, Tensor | ValueRef | str], body["slots"], leaves))
@@ -171,7 +187,21 @@ def mismatch(name: str, value: object, rule: str) -> RunError:
 
 
 def _state_type(extensions: tuple[Enabled, ...], ident: str) -> type:
-    return next(one.interceptor.state_type() for one in extensions if one.spec.id == ident)
+    return {one.spec.id: one.interceptor for one in extensions}[ident].state_type()
+
+
+def _interceptor_state(ident: str, state: object, leaves: TensorLeaves) -> JSON:
+    try:
+        return codec.encode(state, leaves)
+    except TypeError as error:
+        raise mismatch(f"state of interceptor {ident}", None, f"cannot be stored: {error}") from error
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    whole = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        whole.update(f"{name}{value_ref(tensors[name]).hash}".encode())
+    return whole.hexdigest()
 
 
 def _sorted(refs: frozenset[CacheRef | ValueRef]) -> list[CacheRef | ValueRef]:
@@ -185,4 +215,3 @@ def _value(run: RequestRun, ref: ValueRef, leaves: TensorLeaves) -> JSON:
 def _cache(run: RequestRun, ref: CacheRef, leaves: TensorLeaves) -> JSON:
     assert ref.restore is Restore.PERSIST
     return {"ref": codec.encode(ref), "content": codec.encode(run.scope.read(ref), leaves)}
-
