@@ -15,9 +15,7 @@ from fv_core.runtime.strict_load import Settle
 M = TypeVar("M", bound=nn.Module)
 
 
-def fill_from_seed(
-    module: M, seed: int, initialise: Callable[[M], None] | None, settle: Settle
-) -> None:
+def fill_from_seed(module: M, seed: int, initialise: Callable[[M], None] | None, settle: Settle) -> None:
     """Gives every parameter on the meta device a value drawn in its own dtype on the CPU, then `settle`s it.
 
     Args:
@@ -54,12 +52,18 @@ def _reset(module: nn.Module) -> None:
 
 
 def _replace(module: nn.Module, change: Settle) -> None:
-    names: dict[nn.Parameter, list[str]] = {}  # tied parameters stay one object
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        names.setdefault(parameter, []).append(name)
+    names = _names(module)
     while names:
         old, tied = names.popitem()  # popped, so that no more than one is held twice
         new = nn.Parameter(change(tied[0], old.detach()), requires_grad=False)
         for name in tied:
             owner, _, leaf = name.rpartition(".")
             setattr(module.get_submodule(owner), leaf, new)
+
+
+def _names(module: nn.Module) -> dict[nn.Parameter, list[str]]:
+    """All names of each parameter: tied ones stay one object."""
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    return names

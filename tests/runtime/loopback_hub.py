@@ -7,6 +7,7 @@ Large files are redirected to another host name, as the real hub redirects to it
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -36,7 +37,7 @@ class Hub:
         self.token: str | None = None
         self.gated = False
         self.cuts: list[int] = []
-        """Bytes after which the next answers with a large file break off."""
+        """Bytes after which the next answers that are longer break off."""
         self.stall_after: int | None = None
         self.stalled, self.resume = threading.Event(), threading.Event()
         self.corrupt = False
@@ -100,7 +101,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _route(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        self.hub.log.append((self.command, path, dict(self.headers.items())))
+        self.hub.log.append(
+            (self.command, path, {name.lower(): value for name, value in self.headers.items()})
+        )
         if path.startswith("/storage/"):
             return self._large(self.hub.folder / path.removeprefix("/storage/"))
         if refusal := self._refusal():
@@ -158,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._stream(content[start:])
 
     def _stream(self, content: bytes) -> None:
-        cut = self.hub.cuts.pop(0) if self.hub.cuts else None
+        cut = self.hub.cuts.pop(0) if self.hub.cuts and len(content) > self.hub.cuts[0] else None
         for sent in range(0, len(content), PIECE):
             if cut is not None and sent >= cut:
                 self.close_connection = True
@@ -196,28 +199,30 @@ def make_folder(folder: Path, *, vocabulary: int) -> None:
 
     The text encoder takes 128 bytes per word of the vocabulary.
     """
-    import torch
-    from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
-    from transformers import UMT5Config, UMT5EncoderModel
-
-    torch.manual_seed(0)
-    transformer = WanTransformer3DModel(
-        num_attention_heads=2,
-        attention_head_dim=16,
-        text_dim=32,
-        ffn_dim=64,
-        num_layers=1,
-        rope_max_seq_len=32,
-    )
+    # Late and untyped: the hub itself needs neither, and the classes carry no annotations.
+    diffusers: Any = importlib.import_module("diffusers")
+    transformers: Any = importlib.import_module("transformers")
+    sizes = {
+        "num_attention_heads": 2,
+        "attention_head_dim": 16,
+        "text_dim": 32,
+        "ffn_dim": 64,
+        "num_layers": 1,
+    }
+    transformer = diffusers.WanTransformer3DModel(rope_max_seq_len=32, **sizes)
     transformer.save_pretrained(folder / "transformer", max_shard_size="40KB")
-    vae = AutoencoderKLWan(base_dim=3, z_dim=16, dim_mult=[1, 1, 1, 1], num_res_blocks=1)
+    vae = diffusers.AutoencoderKLWan(base_dim=3, z_dim=16, dim_mult=[1, 1, 1, 1], num_res_blocks=1)
     vae.save_pretrained(folder / "vae")
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 37, "num_layers": 1, "num_heads": 4}
-    UMT5EncoderModel(UMT5Config(vocab_size=vocabulary, **sizes)).save_pretrained(folder / "text_encoder")
-    UniPCMultistepScheduler().save_pretrained(folder / "scheduler")
+    sizes = {"vocab_size": vocabulary, "d_model": 32, "d_kv": 8, "d_ff": 37, "num_layers": 1, "num_heads": 4}
+    encoder = transformers.UMT5EncoderModel(transformers.UMT5Config(**sizes))
+    encoder.save_pretrained(folder / "text_encoder")
+    diffusers.UniPCMultistepScheduler().save_pretrained(folder / "scheduler")
     (folder / "tokenizer").mkdir()
     (folder / "tokenizer" / "tokenizer_config.json").write_text("{}")
     (folder / "model_index.json").write_text('{"_class_name": "WanPipeline"}')
     (folder / "README.md").write_text("# tiny")
     (folder / "text_encoder" / "pytorch_model.bin").write_bytes(b"pickle")
+    (folder / "transformer" / "diffusion_pytorch_model.fp16-00001-of-00002.safetensors").write_bytes(
+        b"variant"
+    )
     (folder / "vae" / "diffusion_pytorch_model.fp16.safetensors").write_bytes(b"variant")

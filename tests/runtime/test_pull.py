@@ -1,0 +1,93 @@
+"""Pulling onto a disk that is full or becomes full, and what is said of it. The transfers are in test_weights.py."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from fv_core.card import ModelCard, RecipeSpec
+from fv_core.errors import FvError, ResourceError
+from fv_core.runtime import hub_files
+from fv_core.runtime.hub_errors import hub_errors
+from fv_core.runtime.hub_files import Meter, TransferStopped, partial_of, receive
+from fv_core.runtime.pull import pull
+from fv_core.runtime.pull_plan import PullFile, PullPlan
+from fv_core.runtime.pull_record import FileFacts
+
+FACTS = FileFacts(path="vae/model.safetensors", bytes=10, digest=f"sha256:{'a' * 64}")
+CARD = ModelCard(
+    model_id="a/b",
+    family="a",
+    version="1",
+    components={},
+    loops={},
+    programs={},
+    recipe=RecipeSpec(assumes_loop="none/v1"),
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("FV_HOME", str(tmp_path / "home"))
+    return tmp_path / "hub"
+
+
+def test_pull_that_cannot_fit_is_refused_with_both_figures(cache: Path) -> None:
+    size = shutil.disk_usage(cache.parent).total * 2
+    facts = FileFacts(path=FACTS.path, bytes=size, digest=FACTS.digest)
+    plan = PullPlan(repo="a/b", revision="c" * 40, files=(PullFile(facts=facts, bytes_here=0),))
+    with pytest.raises(ResourceError, match=rf"{size / 1e9:.1f} GB are to be fetched, .* GB free") as refusal:
+        pull(CARD, plan, lambda done: None)
+    assert refusal.value.code == "FV403"
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(("code", "kept"), [(errno.ENOSPC, False), (errno.ECONNRESET, True)])
+def test_part_is_kept_unless_the_disk_is_full(monkeypatch: pytest.MonkeyPatch, code: int, kept: bool) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise OSError(code, "failed")
+
+    monkeypatch.setattr(hub_files, "http_get", fail)
+    partial = partial_of("a/b", FACTS)
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(b"12345")
+    with pytest.raises(OSError, match="failed"):
+        receive("a/b", "c" * 40, FACTS, Meter(0, lambda done: None))
+    assert partial.exists() == kept
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "reason"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "FV403", "the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "/cache"), "FV255", "/cache cannot be written"),
+        (ConnectionResetError("reset"), "FV255", "the transfer failed (ConnectionResetError: reset)"),
+    ],
+)
+def test_failures_of_the_machine_are_told(raised: OSError, code: str, reason: str) -> None:
+    with pytest.raises(FvError) as told, hub_errors("a/b"):
+        raise raised
+    assert told.value.code == code
+    assert reason in told.value.rule
+    assert "a/b" in told.value.name
+
+
+def test_cause_that_the_client_wraps_is_told() -> None:
+    with pytest.raises(FvError) as told, hub_errors("a/b"):
+        raise LocalEntryNotFoundError("check your connection") from OSError(errno.ENOSPC, "No space left")
+    assert told.value.code == "FV403"
+
+
+def test_stopped_meter_stops_every_transfer() -> None:
+    seen: list[int] = []
+    meter = Meter(5, seen.append)
+    meter.add(2)
+    meter.stop()
+    with pytest.raises(TransferStopped):
+        meter.add(1)
+    assert seen == [7]
