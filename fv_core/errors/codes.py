@@ -136,6 +136,11 @@ _CARD = (
 
 _REQUEST = (
     _row(
+        "FV300", "command line is not legal", 2, 400, "usage",
+        "The command, an option or an argument is unknown, absent, or not of the form that it takes. "
+        "`fv COMMAND --help` lists what there is.",
+    ),
+    _row(
         "FV301", "prompt is not usable", 2, 400, "invalid_prompt",
         "A text task needs a prompt with at least one visible character.",
     ),

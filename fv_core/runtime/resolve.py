@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import unicodedata
 
 from fv_core.card import ModelCard, ParamRule
 from fv_core.errors import RequestError
@@ -77,7 +78,7 @@ def _task(request: Request, card: ModelCard) -> TaskType:
 
 
 def _prompt(request: Request) -> str:
-    if not isinstance(request.prompt, str) or not request.prompt.strip():
+    if not isinstance(request.prompt, str) or not any(map(_is_visible, request.prompt)):
         raise RequestError(
             "FV301",
             name="prompt",
@@ -85,12 +86,25 @@ def _prompt(request: Request) -> str:
             rule="has no visible character",
             remedy='Say what to show, for example "a red circle moving right".',
         )
-    return request.prompt
+    return _text("prompt", request.prompt)
 
 
 def _negative_prompt(request: Request, card: ModelCard) -> str:
     given = request.negative_prompt
-    return card.defaults.negative_prompt if given is None else given
+    return card.defaults.negative_prompt if given is None else _text("negative prompt", given)
+
+
+def _text(name: str, text: str) -> str:
+    if not isinstance(text, str) or any(0xD800 <= ord(character) <= 0xDFFF for character in text):
+        raise RequestError(
+            "FV301",
+            name=name,
+            value=text,
+            rule="is not text: it holds bytes that no character has",
+            legal="Unicode text, in UTF-8 on a command line",
+            remedy="Correct its encoding.",
+        )
+    return text
 
 
 def _seed(request: Request) -> int:
@@ -144,7 +158,7 @@ def _frames(request: Request, card: ModelCard) -> int:
 
 def _fps(request: Request, card: ModelCard) -> float:
     fps = card.defaults.fps if request.fps is None else request.fps
-    if not _is_number(fps) or not math.isfinite(fps) or not 0 < fps <= 240:
+    if not _is_number(fps) or not 0 < fps <= 240:
         raise RequestError(
             "FV307",
             name="fps",
@@ -177,7 +191,7 @@ def _steps(request: Request, card: ModelCard) -> int:
 def _guidance(request: Request, card: ModelCard) -> float:
     least, most = card.limits.guidance
     guidance = card.recipe.guidance if request.guidance is None else request.guidance
-    if not _is_number(guidance) or not math.isfinite(guidance) or not least <= guidance <= most:
+    if not _is_number(guidance) or not least <= guidance <= most or math.isinf(guidance):
         raise RequestError(
             "FV305",
             name="guidance",
@@ -221,6 +235,10 @@ def _unused(request: Request, guidance: float) -> tuple[str, ...]:
     if request.negative_prompt and guidance == 1.0:
         return ("the negative prompt is not used: guidance 1 is off",)
     return ()
+
+
+def _is_visible(character: str) -> bool:
+    return unicodedata.category(character) not in ("Cc", "Cf", "Zl", "Zp", "Zs")
 
 
 def _is_int(value: object) -> bool:

@@ -1,0 +1,118 @@
+"""What one `fv generate` asks for: settled against the card before torch is loaded, from options or a sidecar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fv_core.card import ModelCard
+from fv_core.cli.options import Options
+from fv_core.cli.values import settings
+from fv_core.errors import RequestError
+from fv_core.plugins import find_card
+from fv_core.request import Modality, ModalPart, Numerics, OutputSpec, Request, ResolvedRequest
+from fv_core.runtime.device import check_device, check_dtype
+from fv_core.runtime.models import default_model
+from fv_core.runtime.resolve import resolve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fv_core.media import Sidecar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Requests of one card, with their settled values, and where to run them.
+
+    Args:
+        device: a device name, "auto" included.
+        dtype: a precision of the card, or "auto".
+        recorded: the sidecar that is repeated.
+    """
+
+    card: ModelCard
+    requests: tuple[Request, ...]
+    settled: tuple[ResolvedRequest, ...]
+    device: str
+    dtype: str
+    recorded: Sidecar | None = None
+
+
+def asked(options: Options) -> Asked:
+    """Raises:
+    FvError: the model is unknown, a value is not legal, or the sidecar cannot be repeated.
+    """
+    check_device(options.device)
+    found = _stated(options) if options.repeat is None else _repeated(options, options.repeat)
+    check_dtype(found.dtype, found.card)
+    return found
+
+
+def _stated(options: Options) -> Asked:
+    card = default_model() if options.model is None else find_card(options.model)
+    request = Request(
+        prompt=options.prompt or "",
+        model=card.model_id,
+        negative_prompt=options.negative,
+        seed=options.seed,
+        size=options.size,
+        frames=options.frames,
+        fps=options.fps,
+        steps=options.steps,
+        guidance=options.guidance,
+        numerics=None if options.numerics is None else Numerics(options.numerics),
+        inputs=tuple(ModalPart(modality=Modality.IMAGE, path=path) for path in options.image),
+        params=settings(options.set, card),
+    )
+    first = resolve(request, card, Numerics.EXACT).seed
+    requests = tuple(replace(request, seed=first + clip) for clip in range(options.n))
+    return _asked(card, requests, device=options.device, dtype=options.dtype)
+
+
+def _repeated(options: Options, file: Path) -> Asked:
+    from fv_core.media import read_sidecar  # loads numpy
+
+    recorded = read_sidecar(file)
+    card, then = find_card(recorded.request.model), recorded.used.card_digest
+    if card.digest() != then:
+        raise RequestError(
+            "FV311",
+            name="sidecar",
+            value=str(file),
+            rule=f"was made by another card {card.model_id}: digest {then} then, {card.digest()} now",
+            remedy=f"Install {recorded.used.plugin or 'the plugin'} as it was, or make the clip anew.",
+        )
+    device = options.device if "device" in options.flags else recorded.used.environment.device
+    dtype = options.dtype if "dtype" in options.flags else recorded.used.dtype
+    return _asked(card, (_as_stated(recorded.request),), device=device, dtype=dtype, recorded=recorded)
+
+
+def _asked(
+    card: ModelCard,
+    requests: tuple[Request, ...],
+    *,
+    device: str,
+    dtype: str,
+    recorded: Sidecar | None = None,
+) -> Asked:
+    settled = tuple(resolve(request, card, Numerics.EXACT) for request in requests)
+    return Asked(card=card, requests=requests, settled=settled, device=device, dtype=dtype, recorded=recorded)
+
+
+def _as_stated(settled: ResolvedRequest) -> Request:
+    return Request(
+        prompt=settled.prompt,
+        model=settled.model,
+        task=settled.task,
+        negative_prompt=settled.negative_prompt,
+        seed=settled.seed,
+        size=(settled.size.width, settled.size.height),
+        frames=settled.frames,
+        fps=settled.fps,
+        steps=settled.steps,
+        guidance=settled.guidance,
+        numerics=settled.numerics,
+        params=settled.params,
+        output=OutputSpec(keep=settled.keep),
+    )

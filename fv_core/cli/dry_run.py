@@ -1,0 +1,134 @@
+"""`--dry-run`: what a run would take, told without loading a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fv_core.cli.asked import Asked
+from fv_core.cli.options import Options
+from fv_core.cli.output import Out, human_bytes
+from fv_core.cli.repeat import usable_device
+from fv_core.cli.targets import Target
+from fv_core.errors import WeightsError
+from fv_core.runtime.weights import locate
+
+if TYPE_CHECKING:
+    from fv_core.runtime.estimate import RunPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """The prediction for one clip, and the machine it is for. Memory in bytes."""
+
+    asked: Asked
+    run: RunPlan
+    device: str
+    dtype: str
+    free_bytes: int
+    folder: Path | None
+    missing: str | None
+    outputs: tuple[Path, ...]
+
+    def fits(self, needed: int) -> bool:
+        return needed <= self.free_bytes
+
+
+def tell_plan(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> None:
+    """Raises:
+    FvError: the device, precision or offload mode is not usable here.
+    """
+    plan = _plan(asked, files, options)
+    if options.as_json:
+        out.document(_document(plan))
+    else:
+        out.lines(*_request(plan), "")
+        out.table(("COMPONENT", "WEIGHTS", "WORKING MEMORY"), _components(plan.run))
+        out.lines("", *_memory(plan))
+    for sentence in plan.run.request.adjusted:
+        out.notice(sentence)
+
+
+def _plan(asked: Asked, files: Sequence[Target], options: Options) -> _Plan:
+    from fv_core.runtime.device import free_bytes, pick_dtype
+    from fv_core.runtime.engine import Engine
+
+    folder, missing = _weights(asked, options)
+    device = usable_device(asked, options)
+    with Engine([asked.card.model_id], device=device, dtype=asked.dtype, offload=options.offload) as engine:
+        return _Plan(
+            asked=asked,
+            run=engine.plan(asked.requests[0]),
+            device=str(engine.device),
+            dtype=str(pick_dtype(asked.dtype, asked.card, engine.device)).removeprefix("torch."),
+            free_bytes=free_bytes(engine.device),
+            folder=folder,
+            missing=missing,
+            outputs=tuple(file.likely(settled) for file, settled in zip(files, asked.settled, strict=True)),
+        )
+
+
+def _weights(asked: Asked, options: Options) -> tuple[Path | None, str | None]:
+    """The folder, None where there is none to read; and what is said where it is absent."""
+    try:
+        return locate(asked.card, options.weights), None
+    except WeightsError as error:
+        if error.code != "FV251":
+            raise  # a folder that the user names is as wrong for a plan as for a run
+        return None, f"{error.rule}; {error.remedy}"
+
+
+def _request(plan: _Plan) -> Iterator[str]:
+    request, clips = plan.run.request, len(plan.outputs)
+    length = f"{request.frames / request.fps:.2f} s"
+    yield f"{request.model} on {plan.device}, {plan.dtype}, numerics {request.numerics}"
+    yield f"  prompt    {request.prompt!r}"
+    yield f"  negative  {request.negative_prompt!r}"
+    yield f"  clip      {request.size}, {request.frames} frames at {request.fps:g} fps ({length})"
+    yield f"  steps     {request.steps} ({plan.run.steps} with encoding and decoding)"
+    yield f"  guidance  {request.guidance:g}"
+    yield "  seed      " + ", ".join(str(one.seed) for one in plan.asked.settled)
+    for name, value in request.params.items():
+        yield f"  {name:<9} {value}"
+    yield f"  weights   {plan.missing or plan.folder or 'made on load'}"
+    yield f"  output    {plan.outputs[0]}" + (f" and {clips - 1} more" if clips > 1 else "")
+
+
+def _components(run: RunPlan) -> list[tuple[str, str, str]]:
+    return [
+        (name, human_bytes(size), human_bytes(run.activations.get(name, 0)))
+        for name, size in run.weights.items()
+    ]
+
+
+def _memory(plan: _Plan) -> Iterator[str]:
+    modes = {
+        "peak, all resident": plan.run.peak_bytes,
+        "peak, one at a time": plan.run.peak_bytes_offloaded,
+    }
+    for mode, needed in modes.items():
+        yield f"{mode:<20} {human_bytes(needed):>10}{'' if plan.fits(needed) else '  (does not fit)'}"
+    yield f"{f'free on {plan.device}':<20} {human_bytes(plan.free_bytes):>10}"
+    yield f"{'offload':<20} {plan.run.offload:>10}"
+
+
+def _document(plan: _Plan) -> dict[str, object]:
+    run = plan.run
+    return {
+        "request": asdict(run.request),
+        "seeds": [one.seed for one in plan.asked.settled],
+        "outputs": [str(path) for path in plan.outputs],
+        "device": plan.device,
+        "dtype": plan.dtype,
+        "steps": run.steps,
+        "weights": None if plan.folder is None else str(plan.folder),
+        "weights_missing": plan.missing,
+        "weight_bytes": dict(run.weights),
+        "working_bytes": dict(run.activations),
+        "peak_bytes": run.peak_bytes,
+        "peak_bytes_offloaded": run.peak_bytes_offloaded,
+        "free_bytes": plan.free_bytes,
+        "offload": run.offload,
+    }

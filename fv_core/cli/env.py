@@ -1,0 +1,135 @@
+"""`fv env`: what a report needs. It tells what it can even where torch or a plugin is broken."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from fv_core import __version__
+from fv_core.cli.config import config_files
+from fv_core.cli.output import Out, human_bytes
+from fv_core.cli.presence import hub_cache
+from fv_core.plugins import broken_plugins, plugin_records
+from fv_core.plugins.discovery import requirement_versions
+from fv_core.runtime.device import DeviceFacts, compute_threads, usable_devices
+from fv_core.runtime.home import home
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Torch:
+    """What torch can use here; `error` says why it tells nothing."""
+
+    devices: tuple[DeviceFacts, ...] = ()
+    threads: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A path of fv's; `bytes` None where there is nothing."""
+
+    name: str
+    path: str
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plugin:
+    name: str
+    dist: str
+    version: str
+    state: str
+    reason: str
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document.")
+@click.pass_obj
+def env(out: Out, as_json: bool) -> None:
+    """Show versions, devices, threads, paths with their sizes, and plugins with their states."""
+    torch, versions, places, plugins = _torch(), _versions(), list(_places()), list(_plugins())
+    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith("FV_")}
+    python = f"{platform.python_version()} ({sys.executable})"
+    if as_json:
+        facts = {"fv": __version__, "python": python, "platform": platform.platform(), "versions": versions}
+        listed = {"paths": [asdict(one) for one in places], "plugins": [asdict(one) for one in plugins]}
+        out.document({**facts, **asdict(torch), **listed, "variables": variables})
+        return
+    out.lines(f"fv {__version__}, Python {python}", platform.platform())
+    _section(out, "versions", versions)
+    _section(out, "devices", dict(_device_rows(torch)))
+    _section(out, "paths", {one.name: f"{one.path}  ({_told_size(one)})" for one in places})
+    _section(out, "variables", variables)
+    _section(out, "plugins", {one.name: _told_plugin(one) for one in plugins})
+
+
+def _section(out: Out, title: str, facts: Mapping[str, str]) -> None:
+    width = max(map(len, facts), default=0)
+    rows = [f"  {name:<{width}}  {fact}" for name, fact in facts.items()]
+    out.lines("", title, *(rows or ["  none"]))
+
+
+def _torch() -> _Torch:
+    try:
+        return _Torch(devices=usable_devices(), threads=compute_threads())
+    except (ImportError, OSError, RuntimeError) as error:
+        return _Torch(error=f"{type(error).__name__}: {error}")
+
+
+def _device_rows(torch: _Torch) -> Iterator[tuple[str, str]]:
+    for one in torch.devices:
+        memory = f"{human_bytes(one.free_bytes)} of {human_bytes(one.total_bytes)} free"
+        yield one.name, f"{one.hardware}, {memory}"
+    yield ("threads", str(torch.threads)) if torch.error is None else ("torch", torch.error)
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for dist in ("fv-core", *(record.dist for record in plugin_records())):
+        try:
+            found |= requirement_versions(dist)
+        except ImportError as error:  # a requirement is not installed
+            found[f"{dist} requires"] = str(error)
+    return dict(sorted(found.items()))
+
+
+def _places() -> Iterator[_Place]:
+    here, user = config_files()
+    own = {"settings here": here.absolute(), "settings of the user": user, "FV_HOME": home()}
+    for name, path in (own | {"hub cache": hub_cache()}).items():
+        yield _Place(name=name, path=str(path), bytes=_size(path))
+
+
+def _size(path: Path) -> int | None:
+    if path.is_file():
+        return path.stat().st_size
+    if not path.is_dir():
+        return None
+    return sum((Path(folder) / name).lstat().st_size for folder, _, names in os.walk(path) for name in names)
+
+
+def _told_size(place: _Place) -> str:
+    return "absent" if place.bytes is None else human_bytes(place.bytes)
+
+
+def _plugins() -> Iterator[_Plugin]:
+    broken = broken_plugins()
+    for record in plugin_records():
+        error = broken.get(record)
+        yield _Plugin(
+            name=record.name,
+            dist=record.dist,
+            version=record.version,
+            state="ready" if error is None else "broken",
+            reason="" if error is None else f"error[{error.code}]: {error.message}",
+        )
+
+
+def _told_plugin(plugin: _Plugin) -> str:
+    return f"{plugin.dist} {plugin.version}, {plugin.state} {plugin.reason}".rstrip()

@@ -1,0 +1,112 @@
+"""`fv generate`: its options, and the order of things: every check first, then weights, then compute."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from fv_core.cli import values
+from fv_core.cli.config import ConfiguredCommand
+from fv_core.cli.options import Options
+from fv_core.cli.output import Out
+
+_once = partial(click.option, allow_from_autoenv=False)  # makes sense for one run: no variable, no setting
+_path = click.Path(path_type=Path)
+
+
+@click.command(cls=ConfiguredCommand)
+@click.argument("prompt", required=False)
+@click.option("--model", metavar="ID", help="A model of `fv models`.  [default: wan21/tiny]")
+@click.option("--size", type=values.size, metavar="WxH", help="Width and height in pixels.")
+@click.option("--frames", type=values.number, metavar="N", help="Length of the clip.")
+@click.option("--fps", type=values.rate, metavar="N", help="Frames per second, such as 16 or 30000/1001.")
+@click.option("--steps", type=values.number, metavar="N", help="Denoising steps.")
+@click.option(
+    "--guidance", type=values.real, metavar="G", help="How strictly to follow the prompt; 1 is off."
+)
+@click.option("--negative", metavar="TEXT", help="What not to show.")
+@click.option("--seed", type=values.number, metavar="N", help="Decides the clip.  [default: drawn, and told]")
+@click.option(
+    "--n",
+    "n",
+    type=click.IntRange(1, 1000),
+    default=1,
+    metavar="N",
+    help="Number of clips, of seeds SEED, SEED+1, ...",
+)
+@click.option(
+    "--device",
+    default="auto",
+    envvar=["FV_GENERATE_DEVICE", "FV_DEVICE"],
+    metavar="NAME",
+    help="auto, cuda, cuda:N, mps or cpu.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(("auto", "float32", "bfloat16", "float16")),
+    default="auto",
+    help="Precision; auto is the card's for the device.",
+)
+@click.option(
+    "--weights", type=_path, metavar="PATH", help="A folder of weights in place of the pulled ones."
+)
+@click.option(
+    "--numerics",
+    type=click.Choice(("reference", "exact", "fast")),
+    help="The promise about bits.  [default: exact]",
+)
+@click.option(
+    "--offload",
+    type=click.Choice(("auto", "none", "component")),
+    default="auto",
+    help="Keep weights in host memory until they compute.",
+)
+@click.option(
+    "--set", "set", multiple=True, metavar="K=V", help="A parameter that the card declares, such as shift=5."
+)
+@_once("--image", multiple=True, metavar="PATH", help="An image for models that take one.")
+@_once("--from", "repeat", type=_path, metavar="SIDECAR", help="Repeat the run that wrote this file.")
+@click.option(
+    "--sidecar", is_flag=True, help="Also write OUTPUT.json: all that --from needs, prompt included."
+)
+@_once("--dry-run", is_flag=True, help="Print the plan and its memory; load nothing.")
+@_once("--force", is_flag=True, help="Replace what is at the output.")
+@_once(
+    "--output", "-o", type=_path, metavar="FILE",
+    help=".mp4, .webm, .gif, .webp, .png or .npy.  [default: ./WORDS-SEED.mp4]",
+)  # fmt: skip
+@click.option("--scale", type=values.number, default=1, metavar="N", help="Enlarge by a whole factor.")
+@_once("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@_once("--events", "as_events", is_flag=True, help="Print what happens as JSON lines, the result last.")
+@click.pass_context
+def generate(ctx: click.Context, /, **given: Any) -> None:
+    """Make clips from PROMPT and print their paths.
+
+    What you leave out the card decides. Settings come from flags, then FV_GENERATE_<OPTION>, then ./fv.toml, then
+    the user's config.toml (table [generate]), then the card.
+    """
+    flags = frozenset(name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE)
+    options = Options(**given, flags=flags)
+    options.check()
+    _generate(options, ctx.ensure_object(Out))
+
+
+def _generate(options: Options, out: Out) -> None:
+    # Late, and in this order: what is checked cheaply is refused before anything heavy loads.
+    from fv_core.cli.asked import asked
+    from fv_core.cli.targets import targets
+
+    wanted = asked(options)
+    files = targets(wanted.settled, options)
+    if options.dry_run:
+        from fv_core.cli.dry_run import tell_plan
+
+        tell_plan(wanted, files, options, out)
+        return
+    from fv_core.cli.making import make
+
+    make(wanted, files, options, out)

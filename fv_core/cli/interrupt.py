@@ -1,0 +1,47 @@
+"""Ctrl-C during a run: the first cancels it, which stops within one component call; the second stops at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+from fv_core.errors import Cancelled
+
+
+def interrupted() -> Cancelled:
+    """What a command that Ctrl-C ended tells."""
+    return Cancelled("FV510", name="fv", rule="was interrupted", remedy="Run it again to get its result.")
+
+
+@contextmanager
+def on_interrupt(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
+    """Calls `first`, then `second`, from a thread of its own, while the block runs.
+
+    Python runs signal handlers between two instructions of the main thread, and a kernel is one instruction that
+    may take minutes. The wake-up pipe is written at the signal itself, once for each.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    handler = signal.signal(signal.SIGINT, lambda number, frame: None)
+    pipe = signal.set_wakeup_fd(writer)
+    watcher = Thread(target=_watch, args=(reader, first, second), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(pipe)
+        signal.signal(signal.SIGINT, handler)
+        os.close(writer)
+        watcher.join()  # what it has read it has acted on
+        os.close(reader)
+
+
+def _watch(reader: int, first: Callable[[], None], second: Callable[[], None]) -> None:
+    presses = 0
+    while signals := os.read(reader, 1):
+        if signals[0] == signal.SIGINT:
+            presses += 1
+            (first if presses == 1 else second)()

@@ -1,0 +1,115 @@
+"""The run of `fv generate`: one engine, clip after clip, each written as soon as it is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from fv_core.card import Method, ModelCard
+from fv_core.cli.asked import Asked
+from fv_core.cli.events import event_writer
+from fv_core.cli.interrupt import interrupted, on_interrupt
+from fv_core.cli.options import Options
+from fv_core.cli.output import Out
+from fv_core.cli.progress import Progress, progress
+from fv_core.cli.repeat import tell_differences, usable_device
+from fv_core.cli.targets import Target
+from fv_core.media import Clip
+from fv_core.plugins import all_cards
+from fv_core.request import CancelScope, Request, RequestEvent
+from fv_core.runtime.weights import locate
+
+if TYPE_CHECKING:
+    from fv_core.runtime.engine import Engine
+
+
+def make(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> None:
+    """Makes and writes every clip, and tells their paths and what was adjusted.
+
+    Raises:
+        FvError: whatever refused or ended a clip; the clips before it stay.
+    """
+    locate(asked.card, options.weights)  # before torch loads: that weights are absent is told at once
+    from fv_core.runtime.engine import Engine
+
+    notices: dict[str, None] = dict.fromkeys(_drawn(asked, options))  # in order, each once
+    with Engine(
+        [asked.card.model_id],
+        device=usable_device(asked, options),
+        dtype=asked.dtype,
+        weights=options.weights,
+        offload=options.offload,
+    ) as engine:
+        differences = tell_differences(asked, engine, out)
+        for index, (request, target) in enumerate(zip(asked.requests, files, strict=True)):
+            clip = _clip(engine, request, out, name=_name(asked.card, index, len(files)))
+            _write(clip, target, out)
+            notices |= dict.fromkeys(clip.used.adjusted)
+        notices |= dict.fromkeys(_untrained(asked.card))
+    for notice in notices:
+        out.notice(notice)
+    if options.as_json or options.as_events:
+        repeated = {} if asked.recorded is None else {"differences": differences}
+        out.document({"clips": out.done, "notices": list(notices), **repeated})
+
+
+def _clip(engine: Engine, request: Request, out: Out, *, name: str) -> Clip:
+    scope = CancelScope()
+    tell = event_writer(out)
+    with progress(out, name) as bars:
+
+        def observer(event: RequestEvent) -> None:
+            bars.show(event)
+            tell(event)
+
+        with on_interrupt(lambda: _stopping(scope, bars), lambda: _stop_at_once(bars, out)):
+            clip = engine.run(request, cancel=scope, observer=observer)
+    if scope.cancelled:  # in the last call, too late for the engine
+        raise interrupted()
+    return clip
+
+
+def _write(clip: Clip, target: Target, out: Out) -> None:
+    written = target.write_clip(clip)
+    facts: dict[str, object] = {"path": str(written), "sidecar": None, **asdict(clip.used)}
+    out.done.append(facts)
+    if not (out.as_json or out.as_events):
+        out.path(written)
+    if sidecar := target.write_sidecar(clip, written):
+        facts["sidecar"] = str(sidecar)
+
+
+def _stopping(scope: CancelScope, bars: Progress) -> None:
+    scope.cancel()
+    bars.stopping()
+
+
+def _stop_at_once(bars: Progress, out: Out) -> None:
+    bars.close()
+    error = interrupted()
+    out.error(error)
+    os._exit(
+        error.entry.exit_code
+    )  # the main thread may be in a kernel; nothing but memory is held during a run
+
+
+def _name(card: ModelCard, index: int, clips: int) -> str:
+    return card.model_id if clips == 1 else f"{card.model_id} {index + 1}/{clips}"
+
+
+def _drawn(asked: Asked, options: Options) -> Iterator[str]:
+    if options.seed is None and asked.recorded is None:
+        yield f"seed {asked.settled[0].seed} was drawn; --seed repeats it"
+
+
+def _untrained(card: ModelCard) -> Iterator[str]:
+    if card.recipe.method is not Method.UNTRAINED:
+        return
+    told = f"{card.model_id} is untrained: its clips are noise"
+    real = [one for one in all_cards() if one.checkpoint is not None]
+    real.sort(key=lambda one: one.family != card.family)  # relatives first
+    if real:
+        told += f"; `fv weights pull {real[0].model_id}` fetches a real model, for --model {real[0].model_id}"
+    yield told

@@ -1,0 +1,133 @@
+"""Everything that `fv` writes: the result alone to stdout, all else to stderr, colour only where it is wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import click
+
+from fv_core.errors import FvError, ResourceError
+
+EVENTS_SCHEMA: Final = 1
+"""Version of what `--events` prints; raised when a line changes its meaning."""
+
+_UNITS: Final = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+class Out:
+    """Where a command's words go. In JSON mode stdout gets documents only, an error included.
+
+    Args:
+        as_json: print one JSON document.
+        as_events: print JSON documents line by line, the result or the error last.
+    """
+
+    def __init__(self, *, as_json: bool = False, as_events: bool = False) -> None:
+        self.as_json = as_json
+        self.as_events = as_events
+        self.quiet = False
+        self.color = "auto"
+        self.done: list[object] = []
+        """What had been finished before an error: told beside it in JSON mode."""
+
+    @property
+    def draws_progress(self) -> bool:
+        return not self.quiet and sys.stderr.isatty()
+
+    @property
+    def colors_terminal(self) -> bool:
+        return self._colored() is not False
+
+    def lines(self, *lines: str) -> None:
+        """Result, as text."""
+        self._result("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
+
+    def path(self, path: Path) -> None:
+        """Result, the name of a file; its bytes, so that any name survives."""
+        self._result(os.fsencode(path) + b"\n")
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Result, in columns as wide as their widest cell."""
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        for row in (header, *rows):
+            self.lines("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+    def document(self, document: Mapping[str, object]) -> None:
+        """Result, in JSON mode: the only document, or the last line of the events."""
+        self.event("result", document) if self.as_events else self._json(document)
+
+    def event(self, kind: str, facts: Mapping[str, object]) -> None:
+        """One line of `--events`."""
+        self._json({"schema": EVENTS_SCHEMA, "type": kind, **facts})
+
+    def notice(self, text: str) -> None:
+        """Something the user should know."""
+        self._aside("note", "cyan", text)
+
+    def warning(self, text: str) -> None:
+        """Something the user should change."""
+        self._aside("warning", "yellow", text)
+
+    def error(self, error: FvError) -> None:
+        """Why the command failed. With FV_DEBUG=1 its traceback too."""
+        if os.environ.get("FV_DEBUG", "0") not in ("", "0"):
+            self._stderr("".join(traceback.format_exception(error)).rstrip())
+        if self.as_json or self.as_events:
+            told: dict[str, object] = {"error": error.to_json()}
+            told |= {"done": self.done} if self.done else {}
+            with suppress(ResourceError):  # where stdout is the trouble, stderr tells it
+                self.event("error", told) if self.as_events else self._json(told)
+                return
+        self._stderr(
+            f"{click.style(f'error[{error.code}]:', fg='red', bold=True)} {_one_line(error.message)}"
+        )
+        self._stderr(f"{click.style('hint:', fg='cyan')} {_one_line(error.remedy)}")
+
+    def _aside(self, word: str, color: str, text: str) -> None:
+        if not self.quiet:
+            self._stderr(f"{click.style(f'{word}:', fg=color)} {_one_line(text)}")
+
+    def _json(self, document: Mapping[str, object]) -> None:
+        self._result(json.dumps(document).encode() + b"\n")
+
+    def _result(self, data: bytes) -> None:
+        try:
+            click.echo(data, nl=False)
+        except BrokenPipeError:
+            raise  # the reader has seen enough
+        except OSError as error:
+            raise ResourceError(
+                "FV403",
+                name="standard output",
+                rule=f"could not be written ({error.strerror})",
+                remedy="Send it elsewhere, or free some space.",
+            ) from error
+
+    def _stderr(self, text: str) -> None:
+        click.echo(text, err=True, color=self._colored())
+
+    def _colored(self) -> bool | None:
+        if self.color == "auto":
+            return False if os.environ.get("NO_COLOR") else None  # None: only on a terminal
+        return self.color == "always"
+
+
+def human_bytes(count: int) -> str:
+    """`count` bytes for people, in powers of 1024."""
+    for unit, scale in _UNITS:
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} B"
+
+
+def _one_line(text: str) -> str:
+    """Text of foreign origin must not move the cursor nor start lines."""
+    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return shown.encode(errors="backslashreplace").decode()

@@ -1,0 +1,79 @@
+"""Forms of option values. Only the form is judged here; what is legal the card says, in one place for every client."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+import click
+
+from fv_core.card import ModelCard, ParamRule
+
+
+def size(text: str) -> tuple[int, int]:
+    """`832x480` as (832, 480)."""
+    sides = re.fullmatch(r"(-?\d+)x(-?\d+)", text.strip().lower())
+    if sides is None:
+        raise click.BadParameter(f"{text!r} is not of the form WIDTHxHEIGHT, such as 832x480.")
+    try:
+        return int(sides[1]), int(sides[2])
+    except ValueError:  # Python reads no numbers of thousands of digits
+        raise click.BadParameter("sides have too many digits.") from None
+
+
+def number(given: str | float) -> int | float:
+    """A whole number as int, any other as float, nan and inf included."""
+    if not isinstance(given, str):
+        return given
+    for kind in (int, float):
+        try:
+            return kind(given)
+        except ValueError:
+            continue
+    raise click.BadParameter(f"{given!r} is not a number.")
+
+
+def real(given: str | float) -> float:
+    """A number as float, nan and inf included."""
+    try:
+        return float(given)
+    except (OverflowError, ValueError):
+        raise click.BadParameter(f"{given!r} is not a number.") from None
+
+
+def rate(given: str | float) -> float:
+    """`23.976` or `24000/1001` in frames per second."""
+    above, stroke, below = str(given).partition("/")
+    if not stroke:
+        return real(given)
+    try:
+        return float(Fraction(int(above), int(below)))
+    except (OverflowError, ValueError, ZeroDivisionError):
+        raise click.BadParameter(f"{given!r} is not a rate, such as 16, 23.976 or 30000/1001.") from None
+
+
+def settings(given: Sequence[str], card: ModelCard) -> dict[str, float | int | str | bool]:
+    """`--set K=V` options as request parameters: a number where the card's rule is a range, else text.
+
+    Raises:
+        click.BadParameter: one is not of the form, or a name is given twice.
+    """
+    found: dict[str, float | int | str | bool] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE.", param_hint="'--set'")
+        if name in found:
+            raise click.BadParameter(f"{name} is given twice.", param_hint="'--set'")
+        found[name] = _read(value, card.params.get(name))
+    return found
+
+
+def _read(value: str, rule: ParamRule | None) -> float | str:
+    if rule is None or rule.choices:
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value  # the card says what would be legal
