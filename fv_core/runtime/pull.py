@@ -100,5 +100,5 @@ def _require_space(plan: PullPlan) -> None:
     if wanted > free:
         raise disk_full(
             f"download of {plan.repo}",
-            f"{wanted / 1e9:.1f} GB are to be fetched, {folder} has {free / 1e9:.1f} GB free",
+            f"{wanted / 2**30:.1f} GiB are to be fetched, {folder} has {free / 2**30:.1f} GiB free",
         )

@@ -41,7 +41,9 @@ def test_pull_that_cannot_fit_is_refused_with_both_figures(cache: Path) -> None:
     size = shutil.disk_usage(cache.parent).total * 2
     facts = FileFacts(path=FACTS.path, bytes=size, digest=FACTS.digest)
     plan = PullPlan(repo="a/b", revision="c" * 40, files=(PullFile(facts=facts, bytes_here=0),))
-    with pytest.raises(ResourceError, match=rf"{size / 1e9:.1f} GB are to be fetched, .* GB free") as refusal:
+    with pytest.raises(
+        ResourceError, match=rf"{size / 2**30:.1f} GiB are to be fetched, .* GiB free"
+    ) as refusal:
         pull(CARD, plan, lambda done: None)
     assert refusal.value.code == "FV403"
     assert not cache.exists()
