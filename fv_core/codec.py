@@ -96,7 +96,7 @@ def _decode(kind: Any, stored: JSON, leaves: Leaves | None) -> object:
 
 def _decode_scalar(kind: Any, stored: JSON, leaves: Leaves | None) -> object:
     if kind in (Any, object):
-        return stored
+        return _plain(stored)
     if kind in (None, type(None)):
         return _expect(stored is None, None, kind, stored)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -105,9 +105,11 @@ def _decode_scalar(kind: Any, stored: JSON, leaves: Leaves | None) -> object:
         except ValueError as error:
             raise DecodeError(str(error)) from error
     if kind is float:
-        if isinstance(stored, dict) and set(stored) == {"float"}:
-            return _expect(str(stored["float"]) in _NOT_FINITE, _NOT_FINITE.get(str(stored["float"])), kind, stored)
-        return _expect(isinstance(stored, (int, float)) and not isinstance(stored, bool), stored, kind, stored)
+        if (special := _not_finite(stored)) is not None:
+            return special
+        return _expect(
+            isinstance(stored, (int, float)) and not isinstance(stored, bool), stored, kind, stored
+        )
     if kind is int:
         return _expect(isinstance(stored, int) and not isinstance(stored, bool), stored, kind, stored)
     if kind in (bool, str):
@@ -115,6 +117,24 @@ def _decode_scalar(kind: Any, stored: JSON, leaves: Leaves | None) -> object:
     if leaves is not None and isinstance(kind, type):
         return leaves.decode(kind, stored)
     raise DecodeError(f"{kind!r} has no JSON form")
+
+
+def _not_finite(stored: JSON) -> float | None:
+    """The float that `encode` could not leave to JSON; None for everything else."""
+    if isinstance(stored, dict) and stored.keys() == {"float"}:
+        return _NOT_FINITE.get(str(stored["float"]))
+    return None
+
+
+def _plain(stored: JSON) -> object:
+    """Plain JSON as it was before `encode`: only its floats may need to be brought back."""
+    if (special := _not_finite(stored)) is not None:
+        return special
+    if isinstance(stored, list):
+        return [_plain(item) for item in stored]
+    if isinstance(stored, dict):
+        return {key: _plain(item) for key, item in stored.items()}
+    return stored
 
 
 def _expect(right: bool, value: object, kind: Any, stored: JSON) -> object:

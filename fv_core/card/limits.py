@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from fv_core.request import Size
 
+MAX_FPS = 240
+"""Highest frame rate, in frames per second, that a request may ask for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRule:
@@ -16,16 +19,17 @@ class SizeRule:
     largest: int = 2048
 
     def allows(self, size: Size) -> bool:
-        return all(side % self.multiple == 0 and self.smallest <= side <= self.largest for side in _sides(size))
+        return all(
+            side % self.multiple == 0 and self.smallest <= side <= self.largest for side in _sides(size)
+        )
 
     def legal(self) -> str:
         return f"width and height multiples of {self.multiple}, {self.smallest} to {self.largest}"
 
     def nearest(self, size: Size) -> Size:
         """The closest legal size, for remedies only: fv never rounds a request."""
-        width, height = (
-            min(max(round(side / self.multiple) * self.multiple, self.smallest), self.largest) for side in _sides(size)
-        )
+        least, most = -(-self.smallest // self.multiple), self.largest // self.multiple
+        width, height = (_nearest(side, self.multiple, least, most) for side in _sides(size))
         return Size(width, height)
 
 
@@ -40,12 +44,13 @@ class FrameRule:
         return 1 <= frames <= self.largest and (frames - 1) % self.multiple == 0
 
     def legal(self) -> str:
-        return f"{self.multiple}k+1 (1, {1 + self.multiple}, {1 + 2 * self.multiple}, ...) up to {self.largest}"
+        return (
+            f"{self.multiple}k+1 (1, {1 + self.multiple}, {1 + 2 * self.multiple}, ...) up to {self.largest}"
+        )
 
     def nearest(self, frames: int) -> int:
         """The closest legal count, for remedies only."""
-        legal_largest = (self.largest - 1) // self.multiple * self.multiple + 1
-        return min(max(round((frames - 1) / self.multiple) * self.multiple + 1, 1), legal_largest)
+        return _nearest(frames - 1, self.multiple, 0, (self.largest - 1) // self.multiple) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +69,18 @@ class ParamRule:
     def allows(self, value: float | int | str | bool) -> bool:
         if self.choices:
             return value in self.choices
-        return not isinstance(value, (str, bool)) and self.lowest <= value <= self.highest
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and self.lowest <= value <= self.highest  # type: ignore[operator]
 
     def legal(self) -> str:
         if self.choices:
             return ", ".join(self.choices)
         return f"{self.lowest:g} to {self.highest:g}"
+
+
+def _nearest(value: int, multiple: int, least: int, most: int) -> int:
+    """The multiple closest to `value`, from `least` to `most` times `multiple`; numbers of any length."""
+    return min(max((2 * value + multiple) // (2 * multiple), least), most) * multiple
 
 
 def _sides(size: Size) -> tuple[int, int]:

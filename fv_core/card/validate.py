@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
+from dataclasses import fields
+from typing import Final
 
-from fv_core.card.card import ModelCard
+from fv_core.card.card import ModelCard, SigmaRule
+from fv_core.card.limits import MAX_FPS
+from fv_core.card.reads import reads
 from fv_core.errors import CardError
-from fv_core.program import REQUEST_SLOTS, ComponentNode, LoopNode, Program
-from fv_core.request import TaskType
+from fv_core.program import REQUEST_NUMBERS, ComponentNode, LoopNode
+
+DTYPES: Final = ("float32", "bfloat16", "float16")
+"""Precisions, as torch names them; a card may list fewer."""
 
 
 def validate(card: ModelCard) -> tuple[CardError, ...]:
@@ -18,7 +24,7 @@ def validate(card: ModelCard) -> tuple[CardError, ...]:
     """
     return tuple(
         _named(card, finding)
-        for rule in (_assumed_loop, _references, _programs, _sampler_facts, _defaults)
+        for rule in (_assumed_loop, _references, _programs, _sampler_facts, _precision, _grid, _defaults)
         for finding in rule(card)
     )
 
@@ -58,9 +64,15 @@ def _references(card: ModelCard) -> Iterator[CardError]:
                 yield _unknown(f"programs.{task}.{node.id}.loop", node.loop, card.loops)
             if isinstance(node, ComponentNode) and node.component not in card.components:
                 yield _unknown(f"programs.{task}.{node.id}.component", node.component, card.components)
+            if node.when is not None and node.when.field not in REQUEST_NUMBERS:
+                yield _unknown(f"programs.{task}.{node.id}.when.field", node.when.field, REQUEST_NUMBERS)
+    facts = [fact.name for fact in fields(card.recipe)]
+    for name, rule in card.params.items():
+        if rule.default is None and name not in facts:
+            yield _unknown(f"params.{name} has no default and", name, facts)
 
 
-def _unknown(name: str, value: str, declared: Mapping[str, object]) -> CardError:
+def _unknown(name: str, value: str, declared: Collection[str]) -> CardError:
     legal = ", ".join(sorted(declared))
     return CardError(
         "FV204",
@@ -74,38 +86,16 @@ def _unknown(name: str, value: str, declared: Mapping[str, object]) -> CardError
 
 def _programs(card: ModelCard) -> Iterator[CardError]:
     for task, program in card.programs.items():
-        yield from _reads(task, program)
-
-
-def _reads(task: TaskType, program: Program) -> Iterator[CardError]:
-    written = dict.fromkeys(REQUEST_SLOTS, True)  # slot -> always written
-    for node in program.nodes:
-        optional = node.optional if isinstance(node, LoopNode) else ()
-        for role, slot in node.reads.items():
-            if slot not in written or not (written[slot] or role in optional or node.when is not None):
-                yield _unwritten(f"programs.{task}.{node.id}.reads[{role}]", slot, written)
-        written.update(dict.fromkeys(node.writes.values(), node.when is None))
-    for artifact, slot in program.artifacts.items():
-        if slot not in written:
-            yield _unwritten(f"programs.{task}.artifacts[{artifact}]", slot, written)
-
-
-def _unwritten(name: str, slot: str, written: dict[str, bool]) -> CardError:
-    return CardError(
-        "FV205",
-        name=name,
-        value=slot,
-        rule="is not always written before it is read",
-        legal=", ".join(slot for slot, always in written.items() if always),
-        remedy="Order the nodes so that its writer comes first, or name the read in `optional`.",
-    )
+        yield from reads(task, program)
 
 
 def _sampler_facts(card: ModelCard) -> Iterator[CardError]:
     recipe, limits = card.recipe, card.limits
     least, most = limits.steps
-    if not least <= recipe.steps <= most:
+    if not isinstance(recipe.steps, int) or not least <= recipe.steps <= most:
         yield _fact("steps", recipe.steps, f"{least} to {most}")
+    if recipe.sigma_rule not in tuple(SigmaRule):
+        yield _fact("sigma_rule", recipe.sigma_rule, ", ".join(SigmaRule))
     if not (math.isfinite(recipe.shift) and recipe.shift > 0):
         yield _fact("shift", recipe.shift, "a finite number greater than 0")
     low, high = limits.guidance
@@ -113,7 +103,7 @@ def _sampler_facts(card: ModelCard) -> Iterator[CardError]:
         yield _fact("guidance", recipe.guidance, f"{low:g} to {high:g}")
 
 
-def _fact(name: str, value: float, legal: str) -> CardError:
+def _fact(name: str, value: object, legal: str) -> CardError:
     return CardError(
         "FV203",
         name=f"recipe.{name}",
@@ -124,23 +114,51 @@ def _fact(name: str, value: float, legal: str) -> CardError:
     )
 
 
+def _precision(card: ModelCard) -> Iterator[CardError]:
+    precision = card.precision
+    for dtype in precision.legal:
+        if dtype not in DTYPES:
+            yield _default("precision.legal", dtype, ", ".join(DTYPES))
+    for name in ("cpu", "accelerator"):
+        if (dtype := getattr(precision, name)) not in precision.legal:
+            yield _default(f"precision.{name}", dtype, ", ".join(precision.legal))
+    for component, spec in card.components.items():
+        if spec.dtype not in ("card", *DTYPES):
+            yield _default(f"components.{component}.dtype", spec.dtype, ", ".join(("card", *DTYPES)))
+
+
+def _grid(card: ModelCard) -> Iterator[CardError]:
+    """Every size and frame count that the limits allow must lie on the latent grid, or it would be cut to it."""
+    size, frames, latent = card.limits.size, card.limits.frames, card.latent
+    if size.multiple % latent.spatial:
+        yield _default(
+            "limits.size.multiple", size.multiple, f"multiples of latent.spatial, {latent.spatial}"
+        )
+    if frames.multiple % latent.temporal:
+        legal = f"multiples of latent.temporal, {latent.temporal}"
+        yield _default("limits.frames.multiple", frames.multiple, legal)
+
+
 def _defaults(card: ModelCard) -> Iterator[CardError]:
     defaults, limits = card.defaults, card.limits
     if not limits.size.allows(defaults.size):
-        yield _default("size", str(defaults.size), limits.size.legal())
+        yield _default("defaults.size", str(defaults.size), limits.size.legal())
     if not limits.frames.allows(defaults.frames):
-        yield _default("frames", defaults.frames, limits.frames.legal())
+        yield _default("defaults.frames", defaults.frames, limits.frames.legal())
+    if not 0 < defaults.fps <= MAX_FPS:
+        yield _default("defaults.fps", defaults.fps, f"more than 0, up to {MAX_FPS}")
     for name, rule in card.params.items():
-        if not rule.allows(card.param_default(name)):
-            yield _default(f"params[{name}]", card.param_default(name), rule.legal())
+        has_value = rule.default is not None or hasattr(card.recipe, name)  # what has none is told as FV204
+        if has_value and not rule.allows(card.param_default(name)):
+            yield _default(f"params.{name}", card.param_default(name), rule.legal())
 
 
 def _default(name: str, value: object, legal: str) -> CardError:
     return CardError(
         "FV207",
-        name=f"defaults.{name}" if not name.startswith("params") else name,
+        name=name,
         value=value,
         rule="breaks the card's own limits",
         legal=legal,
-        remedy="Correct the default or the limit.",
+        remedy="Correct the value or the limit.",
     )

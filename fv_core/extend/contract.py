@@ -7,10 +7,14 @@ runtime keeps per request, node and branch and hands to every call.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast, get_args, get_origin
+
+from fv_core.loop.work import WorkKind
 
 if TYPE_CHECKING:
-    from fv_core.loop.work import CallOutput, ComponentCall, WorkKind
+    from fv_core.loop.work import CallOutput, ComponentCall
+
+LEVELS: Final = ("step",)
 
 Params = TypeVar("Params")
 State = TypeVar("State")
@@ -22,8 +26,8 @@ class InterceptorSpec:
 
     Args:
         id: `<plugin>/<name>`.
+        loop_kinds: kinds of work it may alter, values of `WorkKind` ("flow_denoise").
         level: where it attaches; "step" sees whole component calls.
-        loop_kinds: kinds of work it may alter ("flow_denoise").
         distribution_altering: True if its outputs are not those of the plain model; refused unless numerics is fast.
         params: `"module:attr"` of its frozen parameter dataclass; every field has a default.
         factory: `"module:attr"` of the `Interceptor` class.
@@ -35,6 +39,16 @@ class InterceptorSpec:
     params: str
     factory: str
     level: Literal["step"] = "step"
+
+    def faults(self) -> tuple[str, ...]:
+        """What would keep it from ever running, a clause each; () for a sound record."""
+        unknown = [kind for kind in self.loop_kinds if kind not in tuple(WorkKind)]
+        found = [f"loop kind {kind!r} is none of {', '.join(WorkKind)}" for kind in unknown]
+        if not self.loop_kinds:
+            found.append("it names no loop kinds")
+        if self.level not in LEVELS:
+            found.append(f"level {self.level!r} is none of {', '.join(LEVELS)}")
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,9 @@ def load(record: PluginRecord) -> LoadedPlugin:
     for card in cards:
         for finding in validate(card):
             raise finding
+    for spec in interceptors:
+        for fault in spec.faults():
+            raise _broken(record, f"interceptor {spec.id}: {fault}")
     return LoadedPlugin(record=record, cards=cards, interceptors=interceptors)
 
 

@@ -41,7 +41,13 @@ def text_to_video(*, encode: str, denoise: str, decode: str) -> Program:
                 writes={"latent": "latent"},
                 optional=("uncond",),
             ),
-            LoopNode(id="decode", label="decode", loop=decode, reads={"latent": "latent"}, writes={"video": "video"}),
+            LoopNode(
+                id="decode",
+                label="decode",
+                loop=decode,
+                reads={"latent": "latent"},
+                writes={"video": "video"},
+            ),
         ),
         artifacts={"video": "video"},
     )

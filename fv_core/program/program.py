@@ -14,6 +14,8 @@ from typing import TypeAlias
 from fv_core.request import ResolvedRequest
 
 REQUEST_SLOTS = ("request.prompt", "request.negative_prompt")
+REQUEST_NUMBERS = ("frames", "fps", "guidance", "steps")
+"""Fields of a settled request that a `When` may compare."""
 
 
 class Compare(StrEnum):
@@ -25,7 +27,7 @@ class Compare(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """Runs a node only if a number of the request compares so: data, hence validated, priced and shown."""
+    """Runs a node only if a number of the request (`REQUEST_NUMBERS`) compares so: data, hence validated and shown."""
 
     field: str
     compare: Compare

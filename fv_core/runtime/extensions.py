@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from fv_core.errors import RequestError
+from fv_core.errors import PluginError, RequestError
 from fv_core.extend import InterceptorSpec
 from fv_core.extend.chain import Enabled
 from fv_core.loop.params import read_params
@@ -13,16 +13,30 @@ from fv_core.plugins import find_interceptor
 from fv_core.plugins.reference import resolve_reference
 from fv_core.request import Numerics
 
-Extension: TypeAlias = "str | InterceptorSpec | tuple[str | InterceptorSpec, Mapping[str, float | int | str | bool]]"
+Extension: TypeAlias = (
+    "str | InterceptorSpec | tuple[str | InterceptorSpec, Mapping[str, float | int | str | bool]]"
+)
 """An interceptor by id or spec, alone or with parameters."""
 
 
 def enable(extensions: Sequence[Extension]) -> tuple[Enabled, ...]:
     """Raises:
-    PluginError: FV107 unknown id, FV105 a reference does not resolve.
+    PluginError: FV107 unknown id, FV104 a record that is wrong, FV105 a reference does not resolve.
     CardError: FV206, a parameter that the interceptor does not declare.
+    RequestError: FV316, one is named twice: they would share a state.
     """
-    return tuple(_enable(extension) for extension in extensions)
+    enabled = tuple(_enable(extension) for extension in extensions)
+    ids = [one.spec.id for one in enabled]
+    for ident in ids:
+        if ids.count(ident) > 1:
+            raise RequestError(
+                "FV316",
+                name="extensions",
+                value=ident,
+                rule="is named twice",
+                remedy="Name each interceptor once; the order of the list is the order they run in.",
+            )
+    return enabled
 
 
 def check_numerics(enabled: Sequence[Enabled], numerics: Numerics) -> None:
@@ -45,5 +59,7 @@ def _enable(extension: Extension) -> Enabled:
     named, given = extension if isinstance(extension, tuple) else (extension, {})
     spec = find_interceptor(named) if isinstance(named, str) else named
     owner = f"interceptor {spec.id}"
+    for fault in spec.faults():
+        raise PluginError("FV104", name=owner, rule=fault, remedy="Report it to its author.")
     params = read_params(resolve_reference(spec.params, owner=owner), given, owner=owner)
     return Enabled(spec=spec, interceptor=resolve_reference(spec.factory, owner=owner)(), params=params)
