@@ -16,16 +16,24 @@ def discover() -> tuple[PluginRecord, ...]:
     for point in importlib_metadata.entry_points(group=GROUP):
         assert point.dist is not None
         found.append(
-            PluginRecord(name=point.name, module=point.value, dist=point.dist.name, version=point.dist.version)
+            PluginRecord(
+                name=point.name, module=point.value, dist=point.dist.name, version=point.dist.version
+            )
         )
     return tuple(sorted(found, key=lambda record: record.name))
 
 
 def requirement_versions(dist: str) -> dict[str, str]:
-    """Installed versions of what a distribution requires, extras left out, sorted by name."""
-    versions = {}
-    for line in importlib_metadata.requires(dist) or ():
-        requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            versions[requirement.name] = importlib_metadata.version(requirement.name)
-    return dict(sorted(versions.items()))
+    """Installed versions of what a distribution requires, extras left out, sorted by name; "absent" for none."""
+    requirements = map(Requirement, importlib_metadata.requires(dist) or ())
+    needed = {
+        each.name for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})
+    }
+    return {name: _version(name) for name in sorted(needed)}
+
+
+def _version(dist: str) -> str:
+    try:
+        return importlib_metadata.version(dist)
+    except importlib_metadata.PackageNotFoundError:
+        return "absent"

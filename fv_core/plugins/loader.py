@@ -48,7 +48,7 @@ def load(record: PluginRecord) -> LoadedPlugin:
 def _import(record: PluginRecord) -> ModuleType:
     try:
         return importlib.import_module(record.module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(
             "FV102",
             name=f"plugin {record.name} ({record})",

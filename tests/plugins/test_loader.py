@@ -1,0 +1,132 @@
+"""Loading: a broken plugin is left out with its reason, and breaks nobody else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from fv_core.errors import FvError
+from fv_core.plugins import all_cards, broken_plugins, find_card, find_interceptor, plugin_records, record_of
+
+Install = Callable[..., None]
+
+GOOD = """
+from fv_core import ComponentSpec, LoopSpec, ModelCard, RecipeSpec, TaskType, hookimpl, text_to_video
+from fv_core.extend import InterceptorSpec
+
+fv_api = 1
+SEMANTICS = "flow.euler.cfg/v1"
+
+def card(model_id):
+    return ModelCard(
+        model_id=model_id,
+        family="toy",
+        version="1",
+        components={name: ComponentSpec(load=f"toy:{name}") for name in ("text", "dit", "vae")},
+        loops={
+            "denoise": LoopSpec(loop="fv_core.loop.flow_denoise:FlowDenoise", semantics=SEMANTICS,
+                                binds={"denoiser": "dit"}),
+            "decode": LoopSpec(loop="fv_core.loop.vae_decode:VaeDecode", semantics="vae.decode/v1",
+                               binds={"vae": "vae"}),
+        },
+        programs={TaskType.T2V: text_to_video(encode="text", denoise="denoise", decode="decode")},
+        recipe=RecipeSpec(assumes_loop=SEMANTICS),
+    )
+
+def interceptor(ident, **more):
+    facts = dict(loop_kinds=("flow_denoise",), distribution_altering=True, params="toy:P", factory="toy:F")
+    return InterceptorSpec(id=ident, **{**facts, **more})
+
+@hookimpl
+def fv_cards():
+    return [card("NAME/tiny")]
+
+@hookimpl
+def fv_interceptors():
+    return [interceptor("NAME/skip")]
+"""
+
+BROKEN = {
+    "raises when imported": ("FV102", "RuntimeError: no luck", GOOD + '\nraise RuntimeError("no luck")\n'),
+    "leaves when imported": ("FV102", "SystemExit", GOOD + "\nimport sys\nsys.exit(0)\n"),
+    "is not Python": ("FV102", "SyntaxError", "def :"),
+    "lacks a dependency": ("FV102", "absent_library", "import absent_library\n"),
+    "speaks another API": ("FV103", "fv_api 2", GOOD + "\nfv_api = 2\n"),
+    "states no API": ("FV103", "legal: 1", GOOD + "\ndel fv_api\n"),
+    "misspells a hook": ("FV104", "fv_crads", GOOD + "\n@hookimpl\ndef fv_crads():\n    return []\n"),
+    "asks for arguments": ("FV104", "engine", GOOD + "\n@hookimpl\ndef fv_cards(engine):\n    return []\n"),
+    "hook raises": ("FV104", "KeyError", GOOD + "\n@hookimpl\ndef fv_cards():\n    return {}[1]\n"),
+    "hook returns nothing to iterate": ("FV104", "TypeError", GOOD + "\n@hookimpl\ndef fv_cards():\n    return 5\n"),
+    "returns another record": ("FV104", "returned a str", GOOD + '\n@hookimpl\ndef fv_cards():\n    return ["x"]\n'),
+    "lies in a foreign namespace": (
+        "FV104", "outside the namespace bad/", GOOD + '\n@hookimpl\ndef fv_cards():\n    return [card("wan21/tiny")]\n',
+    ),
+    "says a thing twice": (
+        "FV104", "appears twice", GOOD + '\n@hookimpl\ndef fv_cards():\n    return [card("NAME/tiny")] * 2\n',
+    ),
+    "has an invalid card": ("FV201", "assumes_loop", GOOD.replace("RecipeSpec(assumes_loop=SEMANTICS)",
+                                                                  'RecipeSpec(assumes_loop="ar/v1")')),
+    "intercepts nothing there is": ("FV104", "flow-denoise", GOOD.replace('("flow_denoise",)', '("flow-denoise",)')),
+    "attaches at an unknown level": (
+        "FV104", "block", GOOD.replace('interceptor("NAME/skip")', 'interceptor("NAME/skip", level="block")'),
+    ),
+}  # fmt: skip
+
+
+def test_good_plugin_is_found_by_metadata_and_imported_when_it_is_named(install: Install) -> None:
+    install("good", GOOD.replace("NAME", "good"), requires=("torch", "nowhere; extra == 'x'"))
+    record = next(record for record in plugin_records() if record.name == "good")
+    assert (record.module, record.dist, record.version, str(record)) == (
+        "fv_good", "fv-good", "1.2.3", "fv-good 1.2.3",
+    )  # fmt: skip
+    assert "fv_good" not in sys.modules
+    card = find_card("good/tiny")
+    assert "fv_good" in sys.modules
+    assert card in all_cards()
+    assert record_of(card) == record
+    assert find_interceptor("good/skip").factory == "toy:F"
+    assert broken_plugins() == {}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_plugin_is_left_out_with_its_reason_and_others_work(kind: str, install: Install) -> None:
+    code, words, source = BROKEN[kind]
+    install("bad", source.replace("NAME", "bad"))
+    install("good", GOOD.replace("NAME", "good"))
+    assert {card.model_id for card in all_cards()} >= {"good/tiny", "wan21/tiny"}
+    assert find_card("good/tiny").family == "toy"
+    ((record, error),) = broken_plugins().items()
+    assert (record.name, error.code) == ("bad", code)
+    assert words in error.message
+    with pytest.raises(FvError) as caught:
+        find_card("bad/tiny")
+    assert caught.value.code == code
+    assert not [card for card in all_cards() if card.model_id.startswith("bad/")]
+
+
+def test_unknown_model_is_refused_with_what_is_close(install: Install) -> None:
+    install("good", GOOD.replace("NAME", "good"))
+    with pytest.raises(FvError) as caught:
+        find_card("good/tine")
+    assert caught.value.code == "FV101"
+    assert "good/tiny" in caught.value.remedy
+    assert "wan21/tiny" in caught.value.legal
+
+
+def test_unknown_interceptor_is_refused_with_what_there_is(install: Install) -> None:
+    install("good", GOOD.replace("NAME", "good"))
+    for ident in ("good/skpi", "absent/skip", "skip"):
+        with pytest.raises(FvError) as caught:
+            find_interceptor(ident)
+        assert caught.value.code == "FV107"
+        assert "good/skip" in caught.value.legal
+
+
+def test_card_made_in_the_program_has_no_record() -> None:
+    from dataclasses import replace
+
+    card = find_card("wan21/tiny")
+    assert record_of(card) is not None
+    assert record_of(replace(card, model_id="mine/tiny")) is None
