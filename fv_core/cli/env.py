@@ -23,11 +23,11 @@ from fv_core.runtime.home import home
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Torch:
-    """What torch can use here; `error` says why it tells nothing."""
+    """What torch can use here; `torch_error` says why it tells nothing."""
 
     devices: tuple[DeviceFacts, ...] = ()
     threads: int | None = None
-    error: str | None = None
+    torch_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class _Plugin:
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document.")
 @click.pass_obj
 def env(out: Out, as_json: bool) -> None:
-    """Show versions, devices, threads, paths with their sizes, and plugins with their states."""
+    """Show versions, devices, paths and plugins, for reports."""
     torch, versions, places, plugins = _torch(), _versions(), list(_places()), list(_plugins())
     variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith("FV_")}
     python = f"{platform.python_version()} ({sys.executable})"
@@ -79,14 +79,14 @@ def _torch() -> _Torch:
     try:
         return _Torch(devices=usable_devices(), threads=compute_threads())
     except (ImportError, OSError, RuntimeError) as error:
-        return _Torch(error=f"{type(error).__name__}: {error}")
+        return _Torch(torch_error=f"{type(error).__name__}: {error}")
 
 
 def _device_rows(torch: _Torch) -> Iterator[tuple[str, str]]:
     for one in torch.devices:
         memory = f"{human_bytes(one.free_bytes)} of {human_bytes(one.total_bytes)} free"
         yield one.name, f"{one.hardware}, {memory}"
-    yield ("threads", str(torch.threads)) if torch.error is None else ("torch", torch.error)
+    yield ("threads", str(torch.threads)) if torch.torch_error is None else ("torch", torch.torch_error)
 
 
 def _versions() -> dict[str, str]:

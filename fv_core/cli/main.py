@@ -25,11 +25,11 @@ class Verb(NamedTuple):
 
 
 VERBS: Final = {
-    "generate": Verb("fv_core.cli.generate", "Make clips from a prompt."),
+    "generate": Verb("fv_core.cli.generate", "Make clips from PROMPT and print their paths."),
     "models": Verb("fv_core.cli.models", "List the installed models, or show one."),
     "weights": Verb("fv_core.cli.weights", "Fetch, list, verify and find model weights."),
     "env": Verb("fv_core.cli.env", "Show versions, devices, paths and plugins, for reports."),
-    "explain": Verb("fv_core.cli.explain", "Explain an error code."),
+    "explain": Verb("fv_core.cli.explain", "Explain error CODE at length; without CODE, list all of them."),
 }
 
 _EXIT_CODES: Final = """\b

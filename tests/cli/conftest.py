@@ -1,0 +1,82 @@
+"""`fv` in this process, in an empty folder and home: its exit code and what it wrote where."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fv_core.cli.main import run
+
+PLUGIN = """
+from fv_core.hookspecs import hookimpl
+fv_api = {api}
+@hookimpl
+def fv_cards():
+    return []
+"""
+
+
+class Told(NamedTuple):
+    """What one command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def fv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Told]:
+    """Runs `fv ARGUMENTS` in `tmp_path / "work"`; nothing it writes off a terminal may hold an escape sequence."""
+    for name in [name for name in os.environ if name.startswith(("FV_", "HF_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+    def command(*arguments: object) -> Told:
+        capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        told = Told(code, *capsys.readouterr())
+        assert "\x1b" not in told.out + told.err or "always" in arguments
+        return told
+
+    return command
+
+
+@pytest.fixture
+def work(fv: object) -> Path:
+    """The folder that `fv` runs in."""
+    return Path.cwd()
+
+
+@pytest.fixture
+def broken_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of an installed plugin that was made for another API of the core."""
+    from fv_core.plugins.registry import plugin_records
+
+    site = tmp_path / "site"
+    (site / "fv_later-2.5.dist-info").mkdir(parents=True)
+    (site / "fv_later-2.5.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: fv-later\nVersion: 2.5\n"
+    )
+    (site / "fv_later-2.5.dist-info" / "entry_points.txt").write_text("[fv]\nlater = fv_later\n")
+    (site / "fv_later.py").write_text(PLUGIN.format(api=99))
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "fv_later", raising=False)
+    plugin_records.cache_clear()
+    yield "later"
+    monkeypatch.undo()
+    plugin_records.cache_clear()

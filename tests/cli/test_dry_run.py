@@ -1,0 +1,80 @@
+"""`--dry-run` tells values, weights and memory of a run, and loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fv_core.runtime.instance import ModelInstance
+
+Fv = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def nothing_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(instance: ModelInstance, component: str) -> None:
+        raise AssertionError(f"{component} was loaded")
+
+    monkeypatch.setattr(ModelInstance, "component", refuse)
+
+
+def test_a_plan_needs_no_weights(fv: Fv, work: Path) -> None:
+    told = fv("generate", "a cat", "--model", "wan21/t2v-1.3b", "--device", "cpu", "--dry-run", "--json")
+    plan = told.json
+    weights = {"text": 5_680_910_336 * 4, "transformer": 1_418_996_800 * 4, "vae": 126_892_531 * 4}
+    working = plan["working_bytes"]
+    assert (told.code, told.err) == (0, "")
+    assert plan["weight_bytes"] == weights
+    assert plan["peak_bytes"] == sum(weights.values()) + max(working.values())
+    assert plan["peak_bytes_offloaded"] == max(weights[name] + working[name] for name in weights)
+    assert plan["free_bytes"] > 0
+    assert (plan["device"], plan["dtype"], plan["steps"]) == ("cpu", "float32", 50 + 2 + 22)
+    assert plan["weights"] is None
+    assert "`fv weights pull wan21/t2v-1.3b`" in plan["weights_missing"]
+    assert plan["request"]["size"] == {"width": 832, "height": 480}
+    assert list(work.iterdir()) == []
+
+
+def test_a_plan_is_text(fv: Fv, work: Path) -> None:
+    flags = ("--seed", "7", "--n", "3", "--set", "shift=5", "--device", "cpu", "--dtype", "bfloat16")
+    told = fv("generate", "a cat", "--model", "wan21/t2v-1.3b", "--dry-run", "-o", "out.mp4", *flags)
+    assert (told.code, told.err) == (0, "")
+    for line in (
+        "wan21/t2v-1.3b on cpu, bfloat16, numerics exact",
+        "  prompt    'a cat'",
+        "  clip      832x480, 81 frames at 16 fps (5.06 s)",
+        "  steps     50 (74 with encoding and decoding)",
+        "  seed      7, 8, 9",
+        "  shift     5.0",
+        "  output    out-1.mp4 and 2 more",
+    ):
+        assert f"{line}\n" in told.out
+    rows = [line.split() for line in told.out.splitlines()]
+    assert ["text", "10.6", "GiB"] in [row[:3] for row in rows]
+    assert ["vae", "484.1", "MiB"] in [row[:3] for row in rows]
+    assert any(line.startswith("peak, all resident ") for line in told.out.splitlines())
+    assert any(line.startswith("peak, one at a time ") for line in told.out.splitlines())
+    assert any(line.startswith("free on cpu ") for line in told.out.splitlines())
+    assert list(work.iterdir()) == []
+
+
+def test_a_plan_says_what_does_not_fit(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
+    for free, marks in ((10**15, 0), (11_800_000, 2)):
+        monkeypatch.setattr("fv_core.runtime.device.free_bytes", lambda device, free=free: free)
+        assert fv("generate", "a cat", "--device", "cpu", "--dry-run").out.count("(does not fit)") == marks
+
+
+def test_a_plan_is_refused_as_the_run_would_be(fv: Fv, work: Path) -> None:
+    (work / "out.mp4").touch()
+    for flags in (("--steps", "0"), ("-o", "out.mp4"), ("--weights", "absent"), ("--device", "tpu")):
+        told = fv("generate", "a cat", "--dry-run", *flags)
+        assert told.code in (2, 3)
+        assert told.out == ""
+
+
+def test_a_plan_tells_what_is_adjusted(fv: Fv) -> None:
+    told = fv("generate", "a cat", "--negative", "fog", "--guidance", "1", "--device", "cpu", "--dry-run")
+    assert told.err == "note: the negative prompt is not used: guidance 1 is off\n"

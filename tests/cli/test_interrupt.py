@@ -1,0 +1,78 @@
+"""Ctrl-C: the first cancels within one component call, the second ends the process amid whatever it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from fv_core.cli.interrupt import on_interrupt
+
+LONG = ("--device", "cpu", "--steps", "1000", "--frames", "125", "--size", "128x128")
+TWICE = """
+import os, time
+from fv_core.cli.interrupt import on_interrupt
+with on_interrupt(lambda: print("first", flush=True), lambda: os._exit(130)):
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def process(*arguments: str, home: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=home,
+        env={**os.environ, "HOME": str(home), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_interrupted_run_exits_with_130_and_leaves_no_file(tmp_path: Path) -> None:
+    program = "from fv_core.cli.main import main; main()"
+    arguments = ("generate", "a cat", *LONG, "-o", "out.mp4", "--sidecar", "--events")
+    with process("-c", program, *arguments, home=tmp_path) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if json.loads(line).get("node") == "denoise":
+                break
+        running.send_signal(signal.SIGINT)
+        rest, err = running.communicate(timeout=120)
+    lines = [json.loads(line) for line in rest.splitlines()]
+    assert running.returncode == 130
+    assert lines[-1]["type"] == "error"
+    assert lines[-1]["error"]["code"] == "FV510"
+    assert sum(line["type"] == "request.step" for line in lines) <= 2
+    assert err == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
+    with process("-c", TWICE, home=tmp_path) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.readline() == "first\n"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=120) == 130
+
+
+def test_interrupts_are_told_in_order_and_then_left_as_they_were() -> None:
+    told: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with on_interrupt(lambda: told.append("first"), lambda: told.append("second")):
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert told == ["first", "second", "second"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_run_without_an_interrupt_tells_nothing() -> None:
+    told: list[str] = []
+    with on_interrupt(lambda: told.append("first"), lambda: told.append("second")):
+        pass
+    assert told == []

@@ -1,0 +1,93 @@
+"""`fv models` lists what works and what does not, and shows a card in full."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from fv_core.card import ModelCard
+from fv_core.plugins import find_card
+
+Fv = Callable[..., Any]
+
+
+def test_models_are_rows(fv: Fv) -> None:
+    told = fv("models")
+    header, *rows = [line.split() for line in told.out.splitlines()]
+    assert (told.code, told.err) == (0, "")
+    assert header == ["MODEL", "TASKS", "SIZE", "WEIGHTS", "ABOUT"]
+    by_id = {row[0]: row[1:] for row in rows}
+    assert by_id["wan21/tiny"][:4] == ["t2v", "228.5", "KiB", "untrained"]
+    assert by_id["wan21/t2v-1.3b"][:5] == ["t2v", "13.7", "GiB", "not", "here"]
+
+
+def test_models_are_a_document(fv: Fv) -> None:
+    document = fv("models", "--json").json
+    tiny = next(one for one in document["models"] if one["id"] == "wan21/tiny")
+    card = find_card("wan21/tiny")
+    parameters = sum(spec.parameters for spec in card.components.values())
+    assert document["broken"] == []
+    assert (tiny["tasks"], tiny["weights"], tiny["digest"]) == (["t2v"], "untrained", card.digest())
+    assert (tiny["parameters"], tiny["summary"]) == (parameters, card.summary)
+    assert tiny["weight_bytes"] == 2 * (25_344 + 48_032) + 4 * 21_819  # the autoencoder is kept in float32
+
+
+def test_a_broken_plugin_is_a_row(fv: Fv, broken_plugin: str) -> None:
+    told = fv("models")
+    row = next(line for line in told.out.splitlines() if line.startswith(f"{broken_plugin}/?"))
+    assert (told.code, told.err) == (0, "")
+    assert "broken" in row
+    assert "fv-later 2.5" in row
+    assert "error[FV103]" in row
+    assert "wan21/tiny" in told.out
+
+
+def test_a_broken_plugin_is_in_the_document(fv: Fv, broken_plugin: str) -> None:
+    document = fv("models", "--json").json
+    [broken] = document["broken"]
+    assert (broken["plugin"], broken["dist"], broken["version"]) == (broken_plugin, "fv-later", "2.5")
+    assert broken["error"]["code"] == "FV103"
+    assert "wan21/tiny" in [one["id"] for one in document["models"]]
+
+
+def test_a_model_of_a_broken_plugin_names_the_trouble(fv: Fv, broken_plugin: str) -> None:
+    told = fv("generate", "a cat", "--model", f"{broken_plugin}/model")
+    assert (told.code, told.out) == (3, "")
+    assert told.err.startswith("error[FV103]: plugin later (fv-later 2.5): fv_api 99")
+
+
+def test_show_tells_all_of_a_card(fv: Fv) -> None:
+    told = fv("models", "show", "wan21/t2v-1.3b")
+    assert (told.code, told.err) == (0, "")
+    for fact in (
+        find_card("wan21/t2v-1.3b").digest(),
+        "t2v  encode > encode_negative > denoise > decode",
+        "1,418,996,800 parameters",
+        "flow.unipc2.cfg/v1, denoiser=transformer",
+        "method    pretrain",
+        "steps     50",
+        "shift 3",
+        "C1 with diffusers.WanPipeline 0.42.1",
+        "832x480, 81 frames at 16 fps",
+        "multiples of 16, 16 to 2048",
+        "shift  0.01 to 100, default 3.0",
+        "Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
+        "not pinned: no commit has been verified",
+        "state     not here",
+    ):
+        assert fact in told.out
+
+
+def test_show_prints_the_text_behind_the_digest(fv: Fv) -> None:
+    told = fv("models", "show", "wan21/tiny", "--json")
+    card = find_card("wan21/tiny")
+    assert ModelCard.from_json(told.out) == card
+    assert hashlib.sha256(told.out.rstrip("\n").encode()).hexdigest() == card.digest()
+
+
+def test_show_refuses_an_unknown_model(fv: Fv) -> None:
+    told = fv("models", "show", "wan21/t2v-13b")
+    assert (told.code, told.out) == (2, "")
+    assert told.err.startswith("error[FV101]: model 'wan21/t2v-13b': is not installed")
+    assert "wan21/t2v-1.3b" in told.err

@@ -1,0 +1,108 @@
+"""Progress is drawn on a terminal and only there."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import sys
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from fv_core.cli.main import run
+
+SHORT = (
+    "generate",
+    "a cat",
+    "--device",
+    "cpu",
+    "--steps",
+    "3",
+    "--frames",
+    "5",
+    "--size",
+    "32x32",
+    "-o",
+    "out.npy",
+)
+OnTerminal = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def on_terminal(
+    fv: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> OnTerminal:
+    """Runs `fv` with a pipe as stdout and a terminal as stderr: what it writes to each."""
+
+    def command(*arguments: str) -> tuple[str, str]:
+        master, terminal = pty.openpty()
+        pieces: list[bytes] = []
+        reader = Thread(target=read_all, args=(master, pieces))
+        reader.start()
+        with open(terminal, "w") as stderr, monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", stderr)
+            patched.setenv("TERM", "xterm-256color")
+            patched.setenv("COLUMNS", "100")
+            assert run(arguments) == 0
+        reader.join()
+        os.close(master)
+        return capsys.readouterr().out, b"".join(pieces).decode()
+
+    return command
+
+
+def read_all(master: int, pieces: list[bytes]) -> None:
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError:  # how a terminal tells that its other end is closed
+            return
+        if not piece:
+            return
+        pieces.append(piece)
+
+
+def test_a_terminal_shows_nodes_steps_pace_and_time_left(on_terminal: OnTerminal) -> None:
+    out, drawn = on_terminal(*SHORT)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
+    assert re.search(r"wan21/tiny +\S+ \d+/\d+ 0:00:", text)
+    assert re.search(r"  denoise +\S+ 3/3 +\d+\.\d\d s/step\s", text)
+    assert re.search(r"  decode +\S+ \d/\d +\d+\.\d\d s/step", text)
+    assert "encode negative prompt" in text
+    assert (out, "out.npy" in text) == ("out.npy\n", False)
+    assert text.endswith("for --model wan21/t2v-1.3b\r\n")
+    assert "\x1b[?25h" in drawn  # the cursor is back
+
+
+def test_several_clips_are_counted(on_terminal: OnTerminal) -> None:
+    _, drawn = on_terminal(*SHORT, "--n", "2")
+    assert "wan21/tiny 1/2" in drawn
+    assert "wan21/tiny 2/2" in drawn
+
+
+def test_quiet_draws_nothing(on_terminal: OnTerminal) -> None:
+    assert on_terminal("--quiet", *SHORT) == ("out.npy\n", "")
+
+
+def colors(drawn: str) -> list[str]:
+    return re.findall(r"\x1b\[(?:[0-9;]*;)?(?:3[0-9]|9[0-7])[0-9;]*m", drawn)
+
+
+def test_color_is_drawn_unless_it_is_unwanted(
+    on_terminal: OnTerminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert colors(on_terminal(*SHORT, "--force")[1])
+    _, plain = on_terminal("--color", "never", *SHORT, "--force")
+    assert "denoise" in plain
+    assert colors(plain) == []
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert colors(on_terminal(*SHORT, "--force")[1]) == []
+
+
+def test_json_keeps_stdout_a_document(on_terminal: OnTerminal, fv: Any) -> None:
+    out, drawn = on_terminal(*SHORT, "--json")
+    assert out.startswith('{"clips": ')
+    assert "denoise" in drawn
