@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import secrets
 import unicodedata
+from collections.abc import Mapping
+from dataclasses import replace
 
 from fv_core.card import ModelCard, ParamRule
+from fv_core.card.limits import MAX_FPS
 from fv_core.errors import RequestError
-from fv_core.request import Numerics, Request, ResolvedRequest, Size, TaskType
+from fv_core.request import ModalPart, Numerics, OutputSpec, Request, ResolvedRequest, Size, TaskType
 
 SEEDS = 2**64
 
@@ -23,7 +26,7 @@ def resolve(request: Request, card: ModelCard, numerics: Numerics) -> ResolvedRe
         RequestError: FV301 to FV310, the first value that is not legal.
     """
     guidance = _guidance(request, card)
-    return ResolvedRequest(
+    settled = ResolvedRequest(
         model=card.model_id,
         task=_task(request, card),
         prompt=_prompt(request),
@@ -34,47 +37,67 @@ def resolve(request: Request, card: ModelCard, numerics: Numerics) -> ResolvedRe
         fps=_fps(request, card),
         steps=_steps(request, card),
         guidance=guidance,
-        numerics=request.numerics or numerics,
+        numerics=numerics if request.numerics is None else _numerics(request.numerics),
         params=_params(request, card),
-        keep=request.output.keep,
         adjusted=_unused(request, guidance),
     )
+    return replace(settled, keep=_keep(request, card, settled))
 
 
 def _task(request: Request, card: ModelCard) -> TaskType:
-    task = request.task or card.capabilities[0]
-    legal = ", ".join(card.capabilities)
-    if task not in card.programs:
+    task = next(iter(card.capabilities), None) if request.task is None else request.task
+    if task not in tuple(card.programs):
         raise RequestError(
             "FV309",
             name="task",
             value=str(task),
             rule=f"is not one that {card.model_id} offers",
-            legal=legal,
+            legal=", ".join(card.capabilities),
             remedy="Choose one of these tasks, or another model.",
         )
-    for part in request.inputs:
+    if request.inputs:
+        first = request.inputs[0] if isinstance(request.inputs, (tuple, list)) else request.inputs
+        known = isinstance(first, ModalPart)
         raise RequestError(
             "FV308",
-            name=f"{part.modality} input",
-            value=part.path,
+            name=f"{first.modality} input" if known else "input",
+            value=first.path if known else first,
             rule=f"is not read by task {task} of {card.model_id}",
             legal="a text prompt alone",
             remedy="Leave it out, or choose a model that takes it.",
         )
-    program = card.programs[task]
-    written = {slot for node in program.nodes for slot in node.writes.values()}
-    for slot in request.output.keep:
-        if slot not in written:
-            raise RequestError(
-                "FV310",
-                name="output.keep",
-                value=slot,
-                rule="is not a value that the program writes",
-                legal=", ".join(sorted(written)),
-                remedy="Name one of these slots.",
-            )
-    return task
+    return TaskType(task)
+
+
+def _keep(request: Request, card: ModelCard, settled: ResolvedRequest) -> tuple[str, ...]:
+    """The slots to return; each is written by a node that this very request runs."""
+    nodes = card.programs[settled.task].active(settled)
+    written = sorted({slot for node in nodes for slot in node.writes.values()})
+    keep = request.output.keep if isinstance(request.output, OutputSpec) else request.output
+    several = isinstance(request.output, OutputSpec) and isinstance(keep, (tuple, list))
+    for slot in [slot for slot in keep if slot not in written] if several else [keep]:
+        raise RequestError(
+            "FV310",
+            name="output.keep",
+            value=slot,
+            rule="is not a value that the program writes for this request",
+            legal=f"a tuple of {', '.join(written)}",
+            remedy="Name some of these slots.",
+        )
+    return tuple(keep)
+
+
+def _numerics(given: str) -> Numerics:
+    if given not in tuple(Numerics):
+        raise RequestError(
+            "FV314",
+            name="numerics",
+            value=given,
+            rule="is none that there is",
+            legal=", ".join(Numerics),
+            remedy="Leave it out for the engine's own.",
+        )
+    return Numerics(given)
 
 
 def _prompt(request: Request) -> str:
@@ -126,19 +149,20 @@ def _seed(request: Request) -> int:
 def _size(request: Request, card: ModelCard) -> Size:
     if request.size is None:
         return card.defaults.size
-    width, height = request.size
-    rule = card.limits.size
-    size = Size(width, height)
-    if not (_is_int(width) and _is_int(height) and rule.allows(size)):
+    given, rule = request.size, card.limits.size
+    whole = isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_int, given))
+    if not whole or not rule.allows(Size(*given)):
         raise RequestError(
             "FV302",
             name="size",
-            value=f"{width}x{height}",
+            value=str(Size(*given)) if whole else given,
             rule=f"is off the grid of {card.model_id}",
             legal=rule.legal(),
-            remedy=f"The nearest legal size is {rule.nearest(size)}." if _is_int(width) and _is_int(height) else "",
+            remedy=f"The nearest legal size is {rule.nearest(Size(*given))}."
+            if whole
+            else "Give width and height.",
         )
-    return size
+    return Size(*given)
 
 
 def _frames(request: Request, card: ModelCard) -> int:
@@ -158,13 +182,13 @@ def _frames(request: Request, card: ModelCard) -> int:
 
 def _fps(request: Request, card: ModelCard) -> float:
     fps = card.defaults.fps if request.fps is None else request.fps
-    if not _is_number(fps) or not 0 < fps <= 240:
+    if not _is_number(fps) or not 0 < fps <= MAX_FPS:
         raise RequestError(
             "FV307",
             name="fps",
             value=fps,
             rule="must be a finite number of frames per second",
-            legal="more than 0, up to 240",
+            legal=f"more than 0, up to {MAX_FPS}",
             remedy=f"Leave it out for the card's {card.defaults.fps:g}.",
         )
     return float(fps)
@@ -204,8 +228,8 @@ def _guidance(request: Request, card: ModelCard) -> float:
 
 
 def _params(request: Request, card: ModelCard) -> dict[str, float | int | str | bool]:
-    for name in request.params:
-        if name not in card.params:
+    for name in request.params if isinstance(request.params, Mapping) else (request.params,):
+        if name not in tuple(card.params):
             raise RequestError(
                 "FV310",
                 name="parameter",
