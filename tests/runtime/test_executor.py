@@ -1,0 +1,269 @@
+"""The executor: what shares a forward, and that one request's fault never reaches another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fv_core import CancelScope, Engine, ModelCard, OutputSpec, Request, derive
+from fv_core.errors import FvError
+from fv_core.loop import CacheMode, CallOutput, ComponentOutput
+from fv_core.plugins import find_card
+from fv_core.request import Numerics
+from fv_core.runtime.executor import Work, execute
+from fv_core.runtime.job import Job, advance
+
+Ask = Callable[..., Request]
+
+
+def joint() -> ModelCard:
+    card = find_card("wan21/tiny")
+    return derive(
+        card, loops={**card.loops, "denoise": replace(card.loops["denoise"], params={"cfg": "joint"})}
+    )
+
+
+def started(engine: Engine, requests: list[Request]) -> list[Job]:
+    return [engine.start(request) for request in requests]
+
+
+def run(jobs: list[Job]) -> None:
+    while going := [job for job in jobs if not job.done]:
+        advance(going)
+
+
+def code(job: Job) -> str | None:
+    return None if job.error is None else job.error.code
+
+
+@pytest.mark.parametrize("numerics", [Numerics.REFERENCE, Numerics.EXACT])
+def test_promised_bits_mean_a_forward_for_every_call(
+    numerics: Numerics, engine: Engine, watch: Any, ask: Ask
+) -> None:
+    run(started(engine, [ask(seed=seed, numerics=numerics) for seed in range(3)]))
+    assert watch.sizes("text") == [1] * 6
+    assert watch.sizes("transformer") == [1] * 12
+
+
+def test_fast_calls_of_equal_shape_share_a_forward_and_others_run_beside(
+    engine: Engine, watch: Any, ask: Ask
+) -> None:
+    requests = [
+        ask(seed=1), ask(seed=2, guidance=1.0), ask(seed=3, size=(32, 16)), ask(seed=4, numerics=Numerics.EXACT),
+    ]  # fmt: skip
+    jobs = [engine.start(request, numerics=Numerics.FAST) for request in requests]
+    run(jobs)
+    assert [code(job) for job in jobs] == [None] * 4
+    first_step = watch.sizes("transformer")[: len(watch.sizes("transformer")) // 2]
+    assert sorted(first_step) == [1, 1, 2, 3]
+
+
+def test_a_group_runs_in_one_forward_unconditional_first_under_any_numerics(
+    watch: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for numerics in Numerics:
+        watch.forwards.clear()
+        with Engine([joint()], device="cpu") as engine:
+            watch.put_on(engine, monkeypatch)
+            run(started(engine, [ask(seed=seed, steps=1, numerics=numerics) for seed in range(2)]))
+        assert watch.sizes("transformer") == [2, 2]
+        embeds = [forward.rows[0]["text"] for forward in watch.of("transformer")]
+        assert torch.equal(embeds[0], embeds[1])  # both of the blank negative prompt
+        assert not torch.equal(embeds[0], watch.of("transformer")[0].rows[1]["text"])
+
+
+def test_components_see_tensors_where_loops_pass_references(engine: Engine, watch: Any, ask: Ask) -> None:
+    run(started(engine, [ask()]))
+    assert {type(row) for forward in watch.of("transformer") for row in forward.rows[0].values()} == {
+        torch.Tensor,
+        int,
+    }
+    assert watch.of("transformer")[0].rows[0]["text"] is watch.of("transformer")[2].rows[0]["text"]
+
+
+def embeds_of(engine: Engine, ask: Ask, prompt: str) -> torch.Tensor:
+    """By which a watch knows the calls of a request."""
+    return engine.run(ask(prompt=prompt, steps=1, output=OutputSpec(keep=("cond",)))).tensors["cond"]
+
+
+@pytest.mark.parametrize("numerics", Numerics)
+def test_a_call_that_raises_ends_its_request_alone(
+    numerics: Numerics, engine: Engine, watch: Any, ask: Ask
+) -> None:
+    """Under fast numerics it shares a forward with the others."""
+    alone, bad = engine.run(ask(numerics=numerics)), embeds_of(engine, ask, "a blue square")
+
+    def refuse(forward: Any) -> None:
+        if forward.component == "transformer" and any(torch.equal(row["text"], bad) for row in forward.rows):
+            raise ArithmeticError("no blue")
+
+    watch.before = refuse
+    prompts = ("a red circle", "a blue square", "a red circle")
+    jobs = started(engine, [ask(prompt=prompt, numerics=numerics) for prompt in prompts])
+    run(jobs)
+    assert [code(job) for job in jobs] == [None, "FV502", None]
+    assert "transformer.velocity: raised ArithmeticError: no blue" in str(jobs[1].error)
+    for job in (jobs[0], jobs[2]):
+        tolerance = 1e-4 if numerics is Numerics.FAST else 0.0
+        torch.testing.assert_close(job.run.tensor("video"), alone.tensors["video"], rtol=0, atol=tolerance)
+
+
+def test_after_a_failed_call_the_rest_of_its_plan_is_not_computed(
+    engine: Engine, watch: Any, ask: Ask
+) -> None:
+    def refuse(forward: Any) -> None:
+        if forward.component == "transformer":
+            raise ArithmeticError
+
+    watch.before = refuse
+    run([job := engine.start(ask())])
+    assert code(job) == "FV502"
+    assert watch.sizes("transformer") == [1]
+
+
+FAULTS: dict[str, tuple[str, Callable[[list[ComponentOutput]], list[Any]]]] = {
+    "too few outputs": ("outputs", lambda outputs: []),
+    "too many outputs": ("outputs", lambda outputs: outputs * 2),
+    "no outputs at all": ("TypeError", lambda outputs: None),  # type: ignore[dict-item, return-value]
+    "another type": ("AttributeError", lambda outputs: ["velocity"]),
+    "another name": ("KeyError", lambda outputs: [ComponentOutput(output=CallOutput(tensors={}))]),
+    "a cache too many": ("longer", lambda outputs: [replace(outputs[0], caches=([],))]),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_component_that_breaks_its_contract_ends_the_request_alone(
+    kind: str, engine: Engine, watch: Any, ask: Ask
+) -> None:
+    words, spoil = FAULTS[kind]
+    bad = "a blue square"
+
+    def after(forward: Any, outputs: list[ComponentOutput]) -> list[Any]:
+        spoiled = forward.component == "transformer" and torch.equal(forward.rows[0]["text"], text)
+        return spoil(outputs) if spoiled else outputs
+
+    text = embeds_of(engine, ask, bad)
+    watch.after = after
+    good, failed = started(engine, [ask(), ask(prompt=bad)])
+    run([good, failed])
+    assert (code(good), code(failed)) == (None, "FV502")
+    assert words in str(failed.error)
+
+
+@pytest.mark.parametrize("answer", [{}.__getitem__, lambda op, call: []], ids=["raises", "unhashable"])
+@pytest.mark.parametrize("numerics", Numerics)
+def test_a_bad_batch_key_ends_the_request_alone(
+    numerics: Numerics,
+    answer: Callable[..., Any],
+    engine: Engine,
+    watch: Any,
+    ask: Ask,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    transformer = engine.instance("wan21/tiny").component("transformer")
+    original = transformer.batch_key
+
+    def key(op: str, call: Any) -> Any:
+        return answer(op, call) if call.rows["latent"].shape[-1] == 4 else original(op, call)
+
+    monkeypatch.setattr(transformer, "batch_key", key)
+    good, failed = started(engine, [ask(numerics=numerics), ask(size=(32, 16), numerics=numerics)])
+    run([good, failed])
+    assert (code(good), code(failed)) == (None, "FV502")
+
+
+@pytest.mark.parametrize("caches", [(), (None,)], ids=["none come back", "not appended"])
+def test_a_cache_to_append_to_must_come_back(
+    caches: tuple[Any, ...], engine: Engine, watch: Any, ask: Ask
+) -> None:
+    watch.after = lambda forward, outputs: (
+        [replace(each, caches=caches) for each in outputs] if forward.op == "decode" else outputs
+    )
+    run([job := engine.start(ask())])
+    assert code(job) == "FV502"
+    assert "vae.decode" in str(job.error)
+
+
+def decoding(engine: Engine, ask: Ask) -> Work:
+    """The step of a request that decodes its second latent frame."""
+    job = engine.start(ask())
+    while job.run.current.id != "decode" or job.run.state is None or not job.run.state.chunks:
+        job.step()
+    work = job.work()
+    assert work is not None
+    return work
+
+
+def test_a_cache_that_is_only_read_stays_and_must_not_come_back(engine: Engine, watch: Any, ask: Ask) -> None:
+    work = decoding(engine, ask)
+    (call,) = work.plan.calls
+    reading = replace(call, caches=tuple(replace(use, mode=CacheMode.READ) for use in call.caches))
+    work = replace(work, plan=replace(work.plan, calls=(reading,)))
+    watch.after = lambda forward, outputs: [replace(each, caches=(None,)) for each in outputs]
+    for _ in range(2):  # reading uses nothing up
+        (result,) = execute([work])
+        assert not isinstance(result, FvError)
+        assert result.caches == (tuple(use.ref for use in call.caches),)
+    watch.after = lambda forward, outputs: outputs
+    (result,) = execute([work])
+    assert isinstance(result, FvError)
+
+
+def test_a_step_executed_twice_finds_its_cache_used_up(engine: Engine, ask: Ask) -> None:
+    work = decoding(engine, ask)
+    (first,), (second,) = execute([work]), execute([work])
+    assert not isinstance(first, FvError)
+    assert isinstance(second, FvError)
+    assert second.code == "FV505"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("can't allocate memory: 9 bytes"),
+    ],
+)
+def test_out_of_memory_ends_the_request_with_its_own_code(
+    error: Exception, engine: Engine, watch: Any, ask: Ask
+) -> None:
+    def fail(forward: Any) -> None:
+        raise error
+
+    watch.before = fail
+    run([job := engine.start(ask())])
+    assert code(job) == "FV402"
+    assert job.error is not None
+    assert job.error.__cause__ is error
+
+
+def test_an_error_of_fv_passes_as_it_is(engine: Engine, watch: Any, ask: Ask) -> None:
+    raised = FvError("FV254", name="weights", rule="are odd", remedy="None.")
+
+    def fail(forward: Any) -> None:
+        raise raised
+
+    watch.before = fail
+    run([job := engine.start(ask())])
+    assert job.error is raised
+
+
+def test_nothing_requires_grad_in_a_run(engine: Engine, watch: Any, ask: Ask) -> None:
+    modes: list[bool] = []
+    watch.before = lambda forward: modes.append(torch.is_grad_enabled())
+    run([job := engine.start(ask())])
+    assert set(modes) == {False}
+    assert not any(slot.requires_grad for slot in job.run.slots.values() if isinstance(slot, torch.Tensor))
+
+
+def test_cancelled_request_computes_nothing(engine: Engine, watch: Any, ask: Ask) -> None:
+    cancel = CancelScope()
+    cancel.cancel()
+    run([job := engine.start(ask(), cancel=cancel)])
+    assert code(job) == "FV510"
+    assert watch.forwards == []
