@@ -36,7 +36,7 @@ def models(ctx: click.Context, as_json: bool) -> None:
         rows.append((f"{record.name}/?", "-", "-", "broken", f"{record}: error[{error.code}] {error.rule}"))
     out.table(("MODEL", "TASKS", "SIZE", "WEIGHTS", "ABOUT"), rows)
     if not rows:
-        out.notice("no model plugin is installed; `pip install fv-wan21` brings Wan 2.1")
+        out.notice("no model plugin is installed, so there is nothing to run")
 
 
 @models.command()

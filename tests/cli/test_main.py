@@ -193,7 +193,9 @@ def test_an_unknown_variable_is_told(fv: Fv, monkeypatch: pytest.MonkeyPatch, na
     assert result.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["FV_HOME", "FV_DEBUG", "FV_DEVICE", "FV_GENERATE_STEPS", "FV_QUIET"])
+@pytest.mark.parametrize(
+    "name", ["FV_HOME", "FV_DEBUG", "FV_DEVICE", "FV_GENERATE_STEPS", "FV_QUIET", "FV_WEIGHTS_PULL_YES"]
+)
 def test_a_known_variable_is_not_told(fv: Fv, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")
     assert fv("explain", "FV302").err == ""

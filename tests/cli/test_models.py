@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from fv_core.card import ModelCard
 from fv_core.plugins import find_card
 
@@ -55,6 +57,16 @@ def test_a_model_of_a_broken_plugin_names_the_trouble(fv: Fv, broken_plugin: str
     told = fv("generate", "a cat", "--model", f"{broken_plugin}/model")
     assert (told.code, told.out) == (3, "")
     assert told.err.startswith("error[FV103]: plugin later (fv-later 2.5): fv_api 99")
+
+
+def test_no_plugin_is_told(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fv_core.plugins.registry.plugin_records", lambda: ())
+    told = fv("models")
+    assert (told.code, told.out.split()) == (0, ["MODEL", "TASKS", "SIZE", "WEIGHTS", "ABOUT"])
+    assert told.err == "note: no model plugin is installed, so there is nothing to run\n"
+    assert fv("generate", "a cat").err.startswith(
+        "error[FV106]: model: was not named and there is no default"
+    )
 
 
 def test_show_tells_all_of_a_card(fv: Fv) -> None:

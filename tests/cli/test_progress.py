@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
 import sys
 from collections.abc import Callable
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -102,7 +102,10 @@ def test_color_is_drawn_unless_it_is_unwanted(
     assert colors(on_terminal(*SHORT, "--force")[1]) == []
 
 
-def test_json_keeps_stdout_a_document(on_terminal: OnTerminal, fv: Any) -> None:
-    out, drawn = on_terminal(*SHORT, "--json")
-    assert out.startswith('{"clips": ')
+@pytest.mark.parametrize("flag", ["--json", "--events"])
+def test_documents_stay_on_stdout(on_terminal: OnTerminal, flag: str) -> None:
+    out, drawn = on_terminal(*SHORT, flag)
+    documents = [json.loads(line) for line in out.splitlines()]
+    assert documents[-1]["clips"][0]["path"] == "out.npy"
     assert "denoise" in drawn
+    assert '"path"' not in drawn
