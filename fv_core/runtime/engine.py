@@ -27,7 +27,7 @@ from fv_core.runtime.extensions import Extension, check_numerics, enable
 from fv_core.runtime.instance import ModelInstance, Offload, build_loops, closed
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.models import default_model
-from fv_core.runtime.resolve import resolve
+from fv_core.runtime.resolve import checked_numerics, resolve
 from fv_core.runtime.run import RequestRun
 from fv_core.runtime.scope import Counters, RequestScope, Stores
 from fv_core.runtime.snapshot import RequestSnapshot, SnapshotHeader, mismatch
@@ -81,7 +81,7 @@ class Engine:
         self._weights = None if weights is None else Path(weights)
         self._offload = _checked_offload(offload, self.device)
         self._extensions = enable(extensions)
-        self._numerics = Numerics(numerics)
+        self._numerics = checked_numerics(numerics)
         self._instances: dict[str, ModelInstance] = {}
         self._stores = Stores()
         self._ids = itertools.count(1)
@@ -124,7 +124,7 @@ class Engine:
             order: interleaved takes one step of each in turn, which lets `fast` requests share forwards.
             cancel: cancels all of them.
         """
-        default = self._numerics if numerics is None else Numerics(numerics)
+        default = self._numerics if numerics is None else checked_numerics(numerics)
         if order == "serial":
             return [
                 outcome for one in requests for outcome in self._together([one], default, cancel, observer)

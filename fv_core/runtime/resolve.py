@@ -37,7 +37,7 @@ def resolve(request: Request, card: ModelCard, numerics: Numerics) -> ResolvedRe
         fps=_fps(request, card),
         steps=_steps(request, card),
         guidance=guidance,
-        numerics=numerics if request.numerics is None else _numerics(request.numerics),
+        numerics=numerics if request.numerics is None else checked_numerics(request.numerics),
         params=_params(request, card),
         adjusted=_unused(request, guidance),
     )
@@ -87,7 +87,10 @@ def _keep(request: Request, card: ModelCard, settled: ResolvedRequest) -> tuple[
     return tuple(keep)
 
 
-def _numerics(given: str) -> Numerics:
+def checked_numerics(given: str) -> Numerics:
+    """Raises:
+    RequestError: FV314, there is no such promise.
+    """
     if given not in tuple(Numerics):
         raise RequestError(
             "FV314",
