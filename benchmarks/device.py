@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
+from report import Goal, ratio, report
+
 from fv_core import Engine, ModelCard, OutputSpec, Request, derive
 from fv_core.runtime.job import Job
 from fv_wan21.card import T2V_1_3B
-from report import Goal, ratio, report
 
 PROMPT = "a red circle moving right"
 
@@ -58,7 +59,8 @@ def reference_seconds(transformer: Any, embeds: tuple[torch.Tensor, torch.Tensor
         latent = scheduler.step(uncond + 5.0 * (cond - uncond), timestep, latent, return_dict=False)[0]
     ended.record()
     torch.cuda.synchronize()
-    return started.elapsed_time(ended) / 1000 / steps
+    seconds: float = started.elapsed_time(ended) / 1000
+    return seconds / steps
 
 
 @torch.no_grad()

@@ -47,7 +47,9 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
-def report(name: str, rows: Sequence[Sequence[str]], figures: Mapping[str, float], goals: Sequence[Goal]) -> None:
+def report(
+    name: str, rows: Sequence[Sequence[str]], figures: Mapping[str, float], goals: Sequence[Goal]
+) -> None:
     """Prints the table, then one JSON line."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     print(f"\n{name}  ({machine()})\n")

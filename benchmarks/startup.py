@@ -28,7 +28,9 @@ EXPECTED_EXIT = {"fv generate, bad size": 2}
 
 
 def launch(name: str) -> None:
-    done = subprocess.run(COMMANDS[name], capture_output=True, env={**os.environ, "NO_COLOR": "1"}, check=False)
+    done = subprocess.run(
+        COMMANDS[name], capture_output=True, env={**os.environ, "NO_COLOR": "1"}, check=False
+    )
     if done.returncode != EXPECTED_EXIT.get(name, 0):
         raise SystemExit(f"{name} ended with {done.returncode}: {done.stderr.decode()}")
 

@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fv_wan21
 import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel
+from report import Contender, Goal, alternate, ratio, report
+from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
+
+import fv_wan21
 from fv_core import Engine, ModelCard, OutputSpec, Request, derive
 from fv_wan21.card import TINY
-from report import Goal, alternate, ratio, report
-from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
 
 STEPS = 6
 FRAMES = 9
@@ -57,7 +58,7 @@ def save_folder(folder: Path) -> None:
 
 
 def align(pipeline: Any) -> None:
-    """Copies the reference's weights into aligned memory, as fv's are: mapped ones round one-row products differently."""
+    """Copies the reference's weights into aligned memory, as fv's are: mapped ones round differently."""
     for module in (pipeline.transformer, pipeline.text_encoder, pipeline.vae):
         for parameter in module.parameters():
             parameter.data = parameter.data.clone()
@@ -112,7 +113,13 @@ class Denoised:
 
 def request() -> Request:
     return Request(
-        prompt=PROMPT, seed=7, size=SIZE, frames=FRAMES, steps=STEPS, guidance=5.0, output=OutputSpec(keep=("latent",))
+        prompt=PROMPT,
+        seed=7,
+        size=SIZE,
+        frames=FRAMES,
+        steps=STEPS,
+        guidance=5.0,
+        output=OutputSpec(keep=("latent",)),
     )
 
 
@@ -121,12 +128,14 @@ def measure_loop(engine: Engine, bare: Bare, rounds: int) -> tuple[list[float], 
     ours, theirs = [], []
     for index in range(rounds):
         denoised.prepare()
-        pair = {"fv": denoised, "bare": bare}
+        pair: dict[str, Contender] = {"fv": denoised, "bare": bare}
         order = pair if index % 2 == 0 else dict(reversed(pair.items()))
         seconds = alternate(order, 1)
         ours.append(seconds["fv"][0] / STEPS)
         theirs.append(seconds["bare"][0] / STEPS)
-        assert bare.latent is not None and torch.equal(denoised.finish(), bare.latent[0]), "both compute the same"
+        assert bare.latent is not None and torch.equal(denoised.finish(), bare.latent[0]), (
+            "both compute the same"
+        )
     return ours, theirs
 
 

@@ -43,11 +43,15 @@ def main() -> None:
         for prompt, clip, seconds in clips(card):
             path = clip.save(FOLDER / f"{name}-{clip.used.seed}.mp4", force=True, scale=SCALE)
             used = clip.used
-            print(f"{path}  {used.size} x {used.frames} frames, {used.steps} steps, seed {used.seed}: {seconds:.2f} s")
+            print(
+                f"{path}  {used.size} x {used.frames} frames, {used.steps} steps, seed {used.seed}: {seconds:.2f} s"
+            )
             rows.append((f"{card.model_id}: {prompt}", clip))
     sheet = contact_sheet(rows, FOLDER / "contact-sheet.png", columns=6, scale=2, force=True)
     print(f"\nContact sheet: {sheet}")
-    print(f"Files are enlarged {SCALE}x. Next: .venv/bin/fv generate 'a red circle moving right' -o circle.mp4")
+    print(
+        f"Files are enlarged {SCALE}x. Next: .venv/bin/fv generate 'a red circle moving right' -o circle.mp4"
+    )
 
 
 if __name__ == "__main__":

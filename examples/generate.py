@@ -9,7 +9,9 @@ def main() -> None:
     clip = fv.generate("a red circle moving right", seed=7)
     path = clip.save("circle.mp4", force=True)
     used = clip.used
-    print(f"{path}: {used.frames} frames of {used.size} at {used.fps:g} fps, seed {used.seed}, {used.steps} steps")
+    print(
+        f"{path}: {used.frames} frames of {used.size} at {used.fps:g} fps, seed {used.seed}, {used.steps} steps"
+    )
 
 
 if __name__ == "__main__":

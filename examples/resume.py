@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import fv_core as fv
 import numpy as np
+
+import fv_core as fv
 from fv_core.runtime.snapshot import RequestSnapshot
 
 REQUEST = fv.Request(prompt="a red circle moving right", seed=7)

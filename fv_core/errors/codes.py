@@ -22,7 +22,9 @@ class ErrorCode:
     explanation: str
 
 
-def _row(code: str, title: str, exit_code: int, http_status: int, wire_code: str, explanation: str) -> ErrorCode:
+def _row(
+    code: str, title: str, exit_code: int, http_status: int, wire_code: str, explanation: str
+) -> ErrorCode:
     return ErrorCode(
         code=code,
         title=title,

@@ -46,7 +46,10 @@ def differences(then: Environment, now: Environment) -> tuple[str, ...]:
 
 
 def _flat(env: Environment) -> dict[str, str]:
-    facts = {name: str(getattr(env, name)) for name in ("device", "device_name", "instructions", "threads", "platform")}
+    facts = {
+        name: str(getattr(env, name))
+        for name in ("device", "device_name", "instructions", "threads", "platform")
+    }
     return facts | dict(env.versions)
 
 

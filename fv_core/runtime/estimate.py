@@ -47,7 +47,9 @@ def weight_bytes(card: ModelCard, ids: tuple[str, ...], dtype_bytes: int) -> dic
     return {i: spec.parameters * (dtype_bytes if spec.dtype == "card" else 4) for i, spec in specs.items()}
 
 
-def plan_run(card: ModelCard, request: ResolvedRequest, *, steps: int, dtype_bytes: int, offload: str) -> RunPlan:
+def plan_run(
+    card: ModelCard, request: ResolvedRequest, *, steps: int, dtype_bytes: int, offload: str
+) -> RunPlan:
     """Predicts one request.
 
     Args:
@@ -78,4 +80,7 @@ def _activations(
         spec = card.components[component_id]
         if spec.activation:
             predict = resolve_reference(spec.activation, owner=f"{card.model_id} component {component_id}")
-            yield component_id, int(predict(geometry, spec.config, dtype_bytes if spec.dtype == "card" else 4))
+            yield (
+                component_id,
+                int(predict(geometry, spec.config, dtype_bytes if spec.dtype == "card" else 4)),
+            )

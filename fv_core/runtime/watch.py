@@ -27,7 +27,9 @@ class NonFiniteWatch:
             for name, tensor in output.tensors.items():
                 if tensor.is_floating_point():
                     self._flags.append(torch.isfinite(tensor).all())
-                    self._names.append(f"{name} of {call.component}.{call.op} ({call.branch}, step {plan.step + 1})")
+                    self._names.append(
+                        f"{name} of {call.component}.{call.op} ({call.branch}, step {plan.step + 1})"
+                    )
         if self._flags and self._flags[0].device.type == "cpu":
             self.check()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from fv_core import Engine, FvError, Request
 from fv_core.card import ModelCard, derive
 from fv_core.errors import RequestError
@@ -45,7 +46,11 @@ def test_plan_is_read_from_the_card_alone() -> None:
         plan = engine.plan(REQUEST)
     gib = 2**30
     assert plan.steps == 2 + 50 + 22
-    assert plan.weights == {"text": 5_680_910_336 * 4, "transformer": 1_418_996_800 * 4, "vae": 126_892_531 * 4}
+    assert plan.weights == {
+        "text": 5_680_910_336 * 4,
+        "transformer": 1_418_996_800 * 4,
+        "vae": 126_892_531 * 4,
+    }
     assert 7.0 * gib < plan.activations["vae"] < 8.0 * gib
     assert plan.peak_bytes == sum(plan.weights.values()) + max(plan.activations.values())
     assert plan.peak_bytes_offloaded == plan.weights["text"] + plan.activations["text"]

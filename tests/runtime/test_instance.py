@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
+
 from fv_core.card import LoopSpec, derive
 from fv_core.errors import CardError, PluginError
 from fv_core.runtime.instance import ModelInstance, Offload, build_loop
 from fv_wan21.card import TINY
-from torch import nn
 
 
 def instance(offload: Offload = Offload.NONE) -> ModelInstance:
@@ -19,7 +19,7 @@ def instance(offload: Offload = Offload.NONE) -> ModelInstance:
 
 
 @pytest.fixture
-def moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
+def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Every `module.to(device)`, as class name and device."""
     seen: list[tuple[str, str]] = []
     original = nn.Module.to
@@ -29,14 +29,14 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
         return original(self, device)  # type: ignore[call-overload, no-any-return]
 
     monkeypatch.setattr(nn.Module, "to", to)
-    yield seen
+    return seen
 
 
 def test_nothing_is_loaded_until_it_is_needed() -> None:
     made = instance()
-    assert made.loaded == ()
+    before = made.loaded
     made.component("vae")
-    assert made.loaded == ("vae",)
+    assert (before, made.loaded) == ((), ("vae",))
 
 
 def test_component_is_loaded_once() -> None:
@@ -79,7 +79,9 @@ def test_seeded_weights_are_the_same_every_time() -> None:
 
 
 def test_unresolvable_factory_names_the_reference() -> None:
-    broken = derive(TINY, components={**TINY.components, "vae": replace(TINY.components["vae"], load="fv_wan21:nothing")})
+    broken = derive(
+        TINY, components={**TINY.components, "vae": replace(TINY.components["vae"], load="fv_wan21:nothing")}
+    )
     made = ModelInstance(
         broken, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=Offload.NONE
     )

@@ -24,7 +24,10 @@ SEMANTICS = "flow.unipc2.cfg/v1"
 
 
 def _components(
-    parameters: tuple[int, int, int], text: dict[str, object], denoiser: dict[str, object], vae: dict[str, object]
+    parameters: tuple[int, int, int],
+    text: dict[str, object],
+    denoiser: dict[str, object],
+    vae: dict[str, object],
 ) -> dict[str, ComponentSpec]:
     return {
         "text": ComponentSpec(
@@ -100,7 +103,9 @@ T2V_1_3B = ModelCard(
     components=_components((5_680_910_336, 1_418_996_800, 126_892_531), _UMT5_XXL, _DIT_1_3B, _VAE),
     loops={
         "denoise": LoopSpec(
-            loop="fv_core.loop.flow_denoise:FlowDenoise", semantics=SEMANTICS, binds={"denoiser": "transformer"}
+            loop="fv_core.loop.flow_denoise:FlowDenoise",
+            semantics=SEMANTICS,
+            binds={"denoiser": "transformer"},
         ),
         "decode": LoopSpec(
             loop="fv_core.loop.vae_decode:VaeDecode", semantics="vae.decode/v1", binds={"vae": "vae"}
@@ -111,8 +116,12 @@ T2V_1_3B = ModelCard(
     parity=ParitySpec(reference="diffusers.WanPipeline", reference_version="0.42.1"),
     checkpoint=CheckpointManifest(repo="Wan-AI/Wan2.1-T2V-1.3B-Diffusers"),
     defaults=Defaults(size=Size(832, 480), frames=81, fps=16.0),
-    limits=Limits(size=SizeRule(multiple=16, smallest=16, largest=2048), frames=FrameRule(multiple=4, largest=4093)),
-    params={"shift": ParamRule(doc="flow shift: more of the steps at high noise", lowest=0.01, highest=100.0)},
+    limits=Limits(
+        size=SizeRule(multiple=16, smallest=16, largest=2048), frames=FrameRule(multiple=4, largest=4093)
+    ),
+    params={
+        "shift": ParamRule(doc="flow shift: more of the steps at high noise", lowest=0.01, highest=100.0)
+    },
 )
 
 T2V_14B = derive(
@@ -161,7 +170,9 @@ TINY = derive(
     recipe={"method": Method.UNTRAINED, "steps": 12},
     checkpoint=None,
     defaults=Defaults(size=Size(64, 64), frames=17, fps=8.0),
-    limits=Limits(size=SizeRule(multiple=16, smallest=16, largest=512), frames=FrameRule(multiple=4, largest=125)),
+    limits=Limits(
+        size=SizeRule(multiple=16, smallest=16, largest=512), frames=FrameRule(multiple=4, largest=125)
+    ),
 )
 
 CARDS = (TINY, T2V_1_3B, T2V_14B)

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, unpatchify
-from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
+from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
 from fv_wan21.text import clean
 
 

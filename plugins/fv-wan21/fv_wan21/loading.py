@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from diffusers.models.transformers.transformer_wan import WanRotaryPosEmbed
-from fv_core.card import LoadContext
 from torch import nn
 from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
 
+from fv_core.card import LoadContext
 from fv_wan21.components import Denoiser, TextEncoder, Vae
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -19,7 +20,7 @@ _ASSETS = Path(__file__).parent / "assets"
 def text_encoder(context: LoadContext) -> TextEncoder:
     """UMT5 encoder and its tokenizer. `wo` stays in fp32 for a float16 load only, as transformers has it."""
     with torch.device("meta"):
-        module = UMT5EncoderModel(UMT5Config(**context.config()))  # type: ignore[arg-type]
+        module = UMT5EncoderModel(UMT5Config(**context.config()))
     module = context.fill(
         module,
         keep_fp32=("wo",) if context.dtype is torch.float16 else (),

@@ -12,15 +12,16 @@ import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from diffusers.models.transformers.transformer_wan import WanRotaryPosEmbed
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import UMT5Config, UMT5EncoderModel
+
 from fv_core.card import ModelCard
 from fv_core.request import Size
 from fv_wan21 import memory
 from fv_wan21.card import T2V_1_3B, T2V_14B
 from fv_wan21.components import Vae
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from transformers import UMT5Config, UMT5EncoderModel
 
 # Predictions may be this far off the counted peak: low enough to admit work, high enough to keep it from failing.
 BELOW, ABOVE = 0.97, 1.25
@@ -30,8 +31,9 @@ class LivePeak(TorchDispatchMode):
     """The largest number of bytes alive at once in storages made inside, leaving out those of `module`."""
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.live = self.peak = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live: int = 0
+        self.peak: int = 0
         self._known = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -75,7 +77,7 @@ def counted_denoiser(card: ModelCard, latent: tuple[int, ...], dtype: torch.dtyp
     )
     with LivePeak(module) as peak:
         module(*rows, return_dict=False)
-    return peak.peak
+    return int(peak.peak)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -124,7 +126,7 @@ def test_text_encoder_prediction_agrees_with_counted_peak(
 ) -> None:
     config = T2V_1_3B.components["text"].config
     with fused_attention(monkeypatch):
-        module = UMT5EncoderModel(UMT5Config(**config)).to(dtype).eval().requires_grad_(False)  # type: ignore[arg-type]
+        module = UMT5EncoderModel(UMT5Config(**config)).to(dtype).eval().requires_grad_(False)
         with LivePeak(module) as peak:
             module(torch.empty(1, 512, dtype=torch.int64))
     predicted = memory.text_encoder(T2V_1_3B.geometry(Size(832, 480), 81), config, dtype.itemsize)
