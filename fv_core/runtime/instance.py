@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ class ModelInstance:
         self._loops: dict[str, Loop[Any, Any]] = {}
         self._on_device: str | None = None
         self._closed = False
+        self.loading_s = 0.0
+        """Seconds spent loading so far: told apart from computing, or every estimate would start too high."""
 
     @property
     def loaded(self) -> tuple[str, ...]:
@@ -107,11 +110,13 @@ class ModelInstance:
         self._on_device = None
 
     def _load(self, component_id: str) -> Component:
+        began = time.perf_counter()
         spec = self.card.components[component_id]
         factory = resolve_reference(spec.load, owner=f"{self.card.model_id} component {component_id}")
         dtype = self.dtype if spec.dtype == "card" else getattr(torch, spec.dtype)
         context = CheckpointContext(spec, folder=self.folder, seed=SEED, device=self.device, dtype=dtype)
         component: Component = factory(context)
+        self.loading_s += time.perf_counter() - began
         return component
 
     def _make_room(self, arriving: str) -> None:
