@@ -1,0 +1,317 @@
+"""Snapshots: whole files or none, bound to what they were taken of, and harmless to the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from fv_core import Engine, Request, derive
+from fv_core.errors import FvError, RunError
+from fv_core.extend import At, Interceptor, InterceptorSpec
+from fv_core.loop import CallOutput, ComponentCall
+from fv_core.plugins import find_card
+from fv_core.runtime.job import Job
+from fv_core.runtime.scope import Counters
+from fv_core.runtime.snapshot import RequestSnapshot, TensorLeaves
+
+Ask = Callable[..., Request]
+NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)
+TINY = find_card("wan21/tiny")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params:
+    strength: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    last: torch.Tensor | None = None
+
+
+class Remember(Interceptor[Params, State]):
+    def initial(self, params: Params) -> State:
+        return State()
+
+    def after(self, call: ComponentCall, at: At, outputs: CallOutput, state: State, params: Params) -> State:
+        return State(last=outputs.tensors["velocity"])
+
+
+class Unstorable(Remember):
+    def after(self, call: ComponentCall, at: At, outputs: CallOutput, state: State, params: Params) -> Any:
+        return {1, 2}
+
+
+def spec(factory: str = "Remember") -> InterceptorSpec:
+    return InterceptorSpec(
+        id=f"test/{factory}", loop_kinds=("flow_denoise",), distribution_altering=False,
+        params=f"{__name__}:Params", factory=f"{__name__}:{factory}",
+    )  # fmt: skip
+
+
+def stepped(engine: Engine, request: Request, steps: int) -> Job:
+    job = engine.start(request)
+    for _ in range(steps):
+        job.step()
+    assert job.error is None
+    return job
+
+
+def finished(engine: Engine, job: Job) -> np.ndarray[Any, Any]:
+    while not job.done:
+        job.step()
+    clip = engine.clip(job)
+    job.close()
+    return clip.frames
+
+
+def refused(call: Callable[[], object]) -> RunError:
+    with pytest.raises(RunError) as caught:
+        call()
+    assert caught.value.code == "FV504"
+    return caught.value
+
+
+@pytest.fixture
+def saved(engine: Engine, ask: Ask, tmp_path: Path) -> Path:
+    """A snapshot on disk, taken in the middle of the denoise loop."""
+    job = stepped(engine, ask(), 3)
+    path = tmp_path / "run.snapshot"
+    engine.snapshot(job).save(path)
+    job.close()
+    return path
+
+
+def test_file_gives_back_what_was_taken(engine: Engine, ask: Ask, tmp_path: Path) -> None:
+    taken = engine.snapshot(stepped(engine, ask(), 3))
+    taken.save(tmp_path / "a")
+    loaded = RequestSnapshot.load(tmp_path / "a")
+    assert (loaded.header, loaded.body) == (taken.header, taken.body)
+    assert loaded.tensors.keys() == taken.tensors.keys()
+    assert all(torch.equal(tensor, taken.tensors[name]) for name, tensor in loaded.tensors.items())
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_saving_replaces_the_file_whole_or_leaves_it(
+    engine: Engine, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = stepped(engine, ask(), 1)
+    path = tmp_path / "a"
+    engine.snapshot(job).save(path)
+    before = path.read_bytes()
+    job.step()
+    later = engine.snapshot(job)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", lambda *paths: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            later.save(path)
+    assert path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    later.save(path)
+    assert RequestSnapshot.load(path).header.node == 2
+
+
+def test_taking_a_snapshot_leaves_the_run_alone(engine: Engine, ask: Ask) -> None:
+    expected = engine.run(ask()).frames
+    job = engine.start(ask())
+    while not job.done:
+        engine.snapshot(job)
+        job.step()
+    assert np.array_equal(finished(engine, job), expected)
+    assert engine.counters() == NOTHING
+
+
+def test_one_snapshot_is_resumed_beside_the_run_it_was_taken_of(engine: Engine, ask: Ask) -> None:
+    expected = engine.run(ask(frames=9)).frames
+    job = stepped(engine, ask(frames=9), 6)
+    assert job.run.current.id == "decode"
+    taken = engine.snapshot(job)
+    jobs = [job, engine.resume(taken), engine.resume(taken)]
+    for _ in range(2):
+        for each in jobs:
+            each.step()
+    assert all(np.array_equal(finished(engine, each), expected) for each in jobs)
+    assert engine.counters() == NOTHING
+
+
+def test_finished_run_can_be_snapshotted_and_resumed_to_its_clip(engine: Engine, ask: Ask) -> None:
+    job = engine.start(ask())
+    while not job.done:
+        job.step()
+    again = engine.resume(engine.snapshot(job))
+    assert again.done
+    assert np.array_equal(finished(engine, again), finished(engine, job))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 8, 100, 0.5, -1])
+def test_cut_file_is_refused(keep: float, saved: Path) -> None:
+    whole = saved.read_bytes()
+    length = int(keep * len(whole)) if isinstance(keep, float) else keep
+    saved.write_bytes(whole[:length])
+    assert str(saved) in refused(lambda: RequestSnapshot.load(saved)).message
+
+
+def test_a_flipped_bit_anywhere_is_refused(saved: Path) -> None:
+    whole = saved.read_bytes()
+    for position in [*range(0, len(whole), len(whole) // 60), len(whole) - 1]:
+        damaged = bytearray(whole)
+        damaged[position] ^= 4
+        saved.write_bytes(damaged)
+        refused(lambda: RequestSnapshot.load(saved))
+    saved.write_bytes(whole)
+    RequestSnapshot.load(saved)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    text, tensors, foreign = tmp_path / "text", tmp_path / "tensors", tmp_path / "foreign"
+    text.write_text("{}")
+    save_file({"x": torch.zeros(1)}, tensors)
+    save_file({"x": torch.zeros(1)}, foreign, metadata={"fv": "{}", "sha256": ""})
+    for path in (text, tensors, foreign, tmp_path, tmp_path / "absent"):
+        refused(lambda path=path: RequestSnapshot.load(path))  # type: ignore[misc]
+
+
+def test_snapshot_of_another_format_is_refused_by_its_number(saved: Path) -> None:
+    taken = RequestSnapshot.load(saved)
+    replace(taken, header=replace(taken.header, format=2)).save(saved)
+    assert "format 2: is not 1" in refused(lambda: RequestSnapshot.load(saved)).message
+
+
+ELSEWHERE: dict[str, tuple[str, dict[str, Any]]] = {
+    "another card": ("card_digest", {"models": [derive(TINY, version="2")]}),
+    "another precision": ("dtype", {"models": [TINY], "dtype": "bfloat16"}),
+    "an interceptor more": ("extensions", {"models": [TINY], "extensions": [spec()]}),
+}
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_snapshot_is_refused_where_something_else_runs(where: str, saved: Path) -> None:
+    name, options = ELSEWHERE[where]
+    with Engine(**options, device="cpu") as other:
+        assert name in refused(lambda: other.resume(RequestSnapshot.load(saved))).message
+        assert other.counters() == NOTHING
+
+
+def test_snapshot_is_refused_with_other_weights(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("text_encoder", "tokenizer", "transformer", "vae"):
+        (tmp_path / "weights" / name).mkdir(parents=True)
+    with Engine([TINY], device="cpu", weights=tmp_path / "weights") as other:
+        assert "weights" in refused(lambda: other.resume(RequestSnapshot.load(saved))).message
+
+
+def test_snapshot_is_refused_with_another_version_of_the_plugin(
+    saved: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fv_core.runtime.provenance.plugin_name", lambda instance: "fv-wan21 9.9")
+    assert "plugin" in refused(lambda: engine.resume(RequestSnapshot.load(saved))).message
+
+
+def test_interceptor_parameters_must_be_the_same(ask: Ask) -> None:
+    with Engine([TINY], device="cpu", extensions=[(spec(), {"strength": 0.5})]) as engine:
+        taken = engine.snapshot(stepped(engine, ask(), 3))
+        assert taken.header.extensions == ("test/Remember:strength=0.5",)
+        assert engine.resume(taken).run.chain.states.keys() == {
+            ("test/Remember", "cond"),
+            ("test/Remember", "uncond"),
+        }
+    with Engine([TINY], device="cpu", extensions=[(spec(), {"strength": 0.6})]) as other:
+        assert "extensions" in refused(lambda: other.resume(taken)).message
+
+
+def test_interceptor_state_that_cannot_be_stored_is_told(ask: Ask) -> None:
+    with Engine([TINY], device="cpu", extensions=[spec("Unstorable")]) as engine:
+        job = stepped(engine, ask(), 3)
+        assert "test/Unstorable" in refused(lambda: engine.snapshot(job)).message
+        assert len(finished(engine, job)) == 5
+
+
+Damage = Callable[[RequestSnapshot], RequestSnapshot]
+
+
+def with_body(**delta: Any) -> Damage:
+    return lambda taken: replace(taken, body={**taken.body, **delta})
+
+
+DAMAGE: dict[str, Damage] = {
+    "another state": with_body(state={"type": "VaeDecodeState"}),
+    "no slots": lambda taken: replace(taken, body={k: v for k, v in taken.body.items() if k != "slots"}),
+    "a missing tensor": lambda taken: replace(taken, tensors={}),
+    "another value": lambda taken: replace(
+        taken, tensors={name: tensor + 1 for name, tensor in taken.tensors.items()}
+    ),
+    "an unknown interceptor": with_body(interceptors=[["test/absent", "cond", {}]]),
+    "a node beyond the program": lambda taken: replace(taken, header=replace(taken.header, node=9)),
+    "a node before the program": lambda taken: replace(taken, header=replace(taken.header, node=-1)),
+    "lists for objects": with_body(values=[[]]),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_body_that_does_not_fit_the_card_is_refused_and_leaks_nothing(
+    kind: str, engine: Engine, saved: Path
+) -> None:
+    damaged = DAMAGE[kind](RequestSnapshot.load(saved))
+    refused(lambda: engine.resume(damaged))
+    assert engine.counters() == NOTHING
+
+
+def test_model_that_is_not_this_engines_is_refused(saved: Path) -> None:
+    with (
+        Engine([derive(TINY, model_id="wan21/other")], device="cpu") as other,
+        pytest.raises(FvError) as caught,
+    ):
+        other.resume(RequestSnapshot.load(saved))
+    assert caught.value.code == "FV101"
+
+
+def test_another_numeric_environment_is_told(saved: Path, engine: Engine) -> None:
+    here = engine.resume(RequestSnapshot.load(saved))
+    assert here.run.notes == ()
+    taken = RequestSnapshot.load(saved)
+    then = replace(taken.header.environment, threads=64, versions={"torch": "2.0.0"})
+    job = engine.resume(replace(taken, header=replace(taken.header, environment=then)))
+    assert "resumed in another environment: threads 64 then, 1 now" in job.run.notes
+    assert any("torch 2.0.0 then" in note for note in job.run.notes)
+    assert any("diffusers absent then" in note for note in job.run.notes)
+
+
+def test_tensors_that_alias_are_stored_once_and_views_without_what_they_are_views_of() -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    leaves = TensorLeaves(tensors, torch.device("cpu"))
+    batch = torch.arange(40.0).view(4, 10)
+    stored = [
+        leaves.encode(each)
+        for each in (batch[1], batch[1], batch[2], batch[:, 3], batch.t(), torch.tensor(7.0))
+    ]
+    assert stored[0] == stored[1]
+    assert len(tensors) == 5
+    assert all(each.is_contiguous() for each in tensors.values())
+    assert all(each.untyped_storage().nbytes() == 4 * each.numel() for each in tensors.values())
+    expected = [batch[1], batch[1], batch[2], batch[:, 3], batch.t(), torch.tensor(7.0)]
+    for one, value in zip(stored, expected, strict=True):
+        decoded = leaves.decode(torch.Tensor, one)
+        assert isinstance(decoded, torch.Tensor)
+        assert torch.equal(decoded, value)
+
+
+def test_snapshot_holds_each_large_value_once(engine: Engine, ask: Ask, tmp_path: Path) -> None:
+    job = stepped(engine, ask(negative_prompt="a red circle"), 3)
+    path = tmp_path / "a"
+    engine.snapshot(job).save(path)
+    with safe_open(path, framework="pt") as file:
+        sizes = [file.get_tensor(name).shape for name in file.keys()]  # noqa: SIM118
+    assert sizes.count(torch.Size([512, 32])) == 1  # prompt and negative prompt are one value
+
+
+def test_tensors_in_a_loaded_snapshot_are_aligned(saved: Path) -> None:
+    assert all(tensor.data_ptr() % 64 == 0 for tensor in RequestSnapshot.load(saved).tensors.values())
