@@ -13,7 +13,7 @@ from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.repeat import usable_device
 from fv_core.cli.targets import Target
 from fv_core.errors import WeightsError
-from fv_core.runtime.weights import locate
+from fv_core.weights.store import locate
 
 if TYPE_CHECKING:
     from fv_core.runtime.estimate import RunPlan

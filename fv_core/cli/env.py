@@ -15,10 +15,10 @@ from fv_core import __version__
 from fv_core.cli.config import config_files
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import hub_cache
+from fv_core.home import home
 from fv_core.plugins import broken_plugins, plugin_records
 from fv_core.plugins.discovery import requirement_versions
 from fv_core.runtime.device import DeviceFacts, compute_threads, usable_devices
-from fv_core.runtime.home import home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from fv_core.cli.targets import Target
 from fv_core.media import Clip
 from fv_core.plugins import all_cards
 from fv_core.request import CancelScope, Request, RequestEvent
-from fv_core.runtime.weights import locate
+from fv_core.weights.store import locate
 
 if TYPE_CHECKING:
     from fv_core.runtime.engine import Engine

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fv_core.card import CheckpointManifest, Method, ModelCard
 from fv_core.errors import WeightsError
-from fv_core.runtime.layout import shard_files
-from fv_core.runtime.pull_record import read_record
-from fv_core.runtime.weights import needed_folders, weight_folders
+from fv_core.weights.layout import shard_files
+from fv_core.weights.pull_record import read_record
+from fv_core.weights.store import needed_folders, weight_folders
 
 
 class Presence(StrEnum):
@@ -24,7 +24,7 @@ class Presence(StrEnum):
 
 
 def presence(card: ModelCard) -> Presence:
-    """Where the card's weights are; agrees with `fv_core.runtime.weights.locate`."""
+    """Where the card's weights are; agrees with `fv_core.weights.store.locate`."""
     if card.checkpoint is None:
         return Presence.UNTRAINED if card.recipe.method is Method.UNTRAINED else Presence.EMBEDDED
     root = _snapshot(card, card.checkpoint)

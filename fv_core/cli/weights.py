@@ -14,11 +14,11 @@ from fv_core.card import CheckpointManifest, ModelCard
 from fv_core.cli.output import Out, human_bytes
 from fv_core.errors import WeightsError
 from fv_core.plugins import all_cards, find_card
-from fv_core.runtime.weights import checkpoint_of, locate, size_of
-from fv_core.runtime.weights import verify as find_problems
+from fv_core.weights.store import checkpoint_of, locate, size_of
+from fv_core.weights.store import verify as find_problems
 
 if TYPE_CHECKING:
-    from fv_core.runtime.pull_plan import PullPlan
+    from fv_core.weights.pull_plan import PullPlan
 
 _MODEL = click.argument("model_id", metavar="ID")
 _AS_JSON = click.option(
@@ -45,8 +45,8 @@ def pull(out: Out, model_id: str, yes: bool, check: bool, as_json: bool) -> None
     An interrupted pull goes on where it stopped. HF_HOME, HF_TOKEN and HF_HUB_OFFLINE are honoured.
     """
     # These load the hub's client, which the other verbs need later or not at all.
-    from fv_core.runtime.pull import pull as fetch
-    from fv_core.runtime.pull_plan import plan_pull
+    from fv_core.weights.pull import pull as fetch
+    from fv_core.weights.pull_plan import plan_pull
 
     card = find_card(model_id)
     plan = plan_pull(card, check=check)

@@ -31,7 +31,7 @@ from fv_core.runtime.resolve import checked_numerics, resolve
 from fv_core.runtime.run import RequestRun
 from fv_core.runtime.scope import Counters, RequestScope, Stores
 from fv_core.runtime.snapshot import RequestSnapshot, SnapshotHeader, mismatch
-from fv_core.runtime.weights import locate
+from fv_core.weights.store import locate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,7 @@ class Engine:
         """The job of a snapshot. Another numeric environment is told in the job's notes.
 
         Raises:
-            RunError: FV504, another card, plugin version, weights, precision or set of extensions.
+            RunError: FV504, another card, plugin version, kind of device, weights, precision or set of extensions.
         """
         header = taken.header
         instance = self._instance(self._card(header.request.model))
@@ -336,6 +336,10 @@ class Engine:
             "dtype": provenance.dtype_name(instance),
             "extensions": tuple(map(str, self._extensions)),
         }
+        if header.environment.device != self.device.type:
+            raise mismatch(
+                "device", header.environment.device, f"is not that of this engine ({self.device.type})"
+            )
         for name, value in here.items():
             if getattr(header, name) != value:
                 raise mismatch(name, getattr(header, name), f"is not that of this engine ({value})")

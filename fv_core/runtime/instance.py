@@ -15,7 +15,7 @@ from fv_core.loop import Component, Loop
 from fv_core.loop.one_call import OneCall
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import ComponentNode, Node
-from fv_core.runtime.checkpoint import CheckpointContext
+from fv_core.weights.checkpoint import CheckpointContext
 
 SEED = 0
 """Seed of weights that are initialised rather than read."""

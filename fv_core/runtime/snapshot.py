@@ -1,7 +1,7 @@
 """Snapshots: one request between two steps, as one safetensors file that any process with the same card can resume.
 
-Layout: tensors by name, everything else as JSON in the file's metadata under `fv`. Tensors that alias one storage
-are stored once; views are stored contiguous, so that a snapshot never drags along the tensor it is a view of.
+Layout: tensors by name, everything else as JSON in the file's metadata under `fv`, a digest of both under `sha256`.
+Equal views of one storage are stored once; a view is stored alone, never with the tensor it is a view of.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ class RequestSnapshot:
 
 
 class TensorLeaves:
-    """Stores tensors under names, aliased ones once, and remembers which of them live on the host by choice."""
+    """Stores tensors under names, aliased ones once, and remembers how they lay in memory and on which side.
+
+    The order of their dimensions in memory is kept because kernels, and so bits, may depend on it.
+    """
 
     names: Mapping[str, type] = {"Tensor": Tensor}
 
@@ -115,13 +118,18 @@ class TensorLeaves:
         key = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.device)
         if key not in self._names:
             self._names[key] = f"t{len(self.tensors)}"
-            self.tensors[self._names[key]] = value.detach().to("cpu", copy=True).contiguous()
-        return {"tensor": self._names[key], "host": value.device.type == "cpu"}
+            dense = value.detach().permute(_memory_order(value)).to("cpu", copy=True).contiguous()
+            self.tensors[self._names[key]] = dense
+        order: list[JSON] = [*_memory_order(value)]
+        return {"tensor": self._names[key], "order": order, "host": value.device.type == "cpu"}
 
     def decode(self, kind: type, stored: JSON) -> object:
         if kind is not Tensor or not isinstance(stored, dict) or stored.get("tensor") not in self.tensors:
             raise codec.DecodeError(f"expected a stored tensor, got {stored!r}")
-        tensor = self.tensors[str(stored["tensor"])]
+        tensor, order = self.tensors[str(stored["tensor"])], stored.get("order")
+        if not isinstance(order, list) or sorted(map(str, order)) != sorted(map(str, range(tensor.dim()))):
+            raise codec.DecodeError(f"expected an order of {tensor.dim()} dimensions, got {order!r}")
+        tensor = tensor.permute([order.index(dimension) for dimension in range(tensor.dim())])
         return tensor if stored.get("host") else tensor.to(self._device)
 
 
@@ -195,6 +203,11 @@ def _interceptor_state(ident: str, state: object, leaves: TensorLeaves) -> JSON:
         return codec.encode(state, leaves)
     except TypeError as error:
         raise mismatch(f"state of interceptor {ident}", None, f"cannot be stored: {error}") from error
+
+
+def _memory_order(tensor: Tensor) -> list[int]:
+    """Its dimensions from the slowest to the fastest; those of a contiguous tensor in order."""
+    return sorted(range(tensor.dim()), key=lambda dimension: -tensor.stride(dimension))
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

@@ -13,8 +13,8 @@ from fv_core.card import CheckpointManifest, ModelCard, derive
 from fv_core.cli.presence import Presence, hub_cache, presence
 from fv_core.errors import WeightsError
 from fv_core.plugins import find_card
-from fv_core.runtime.pull_record import PullRecord, write_record
-from fv_core.runtime.weights import locate
+from fv_core.weights.pull_record import PullRecord, write_record
+from fv_core.weights.store import locate
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = {

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.runtime.loopback_hub import Hub
+    from tests.weights.loopback_hub import Hub
 
-LOOPBACK = runpy.run_path(str(Path(__file__).parents[1] / "runtime" / "loopback_hub.py"))
+LOOPBACK = runpy.run_path(str(Path(__file__).parents[1] / "weights" / "loopback_hub.py"))
 COMMIT, REPO = LOOPBACK["COMMIT"], LOOPBACK["REPO"]
 VAE = "vae/diffusion_pytorch_model.safetensors"
 

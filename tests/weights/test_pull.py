@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from fv_core.card import ModelCard, RecipeSpec
 from fv_core.errors import FvError, ResourceError
-from fv_core.runtime import hub_files
-from fv_core.runtime.hub_errors import hub_errors
-from fv_core.runtime.hub_files import Meter, TransferStopped, partial_of, receive
-from fv_core.runtime.pull import pull
-from fv_core.runtime.pull_plan import PullFile, PullPlan
-from fv_core.runtime.pull_record import FileFacts
+from fv_core.weights import hub_files
+from fv_core.weights.hub_errors import hub_errors
+from fv_core.weights.hub_files import Meter, TransferStopped, partial_of, receive
+from fv_core.weights.pull import pull
+from fv_core.weights.pull_plan import PullFile, PullPlan
+from fv_core.weights.pull_record import FileFacts
 
 FACTS = FileFacts(path="vae/model.safetensors", bytes=10, digest=f"sha256:{'a' * 64}")
 CARD = ModelCard(
@@ -93,3 +94,23 @@ def test_stopped_meter_stops_every_transfer() -> None:
     with pytest.raises(TransferStopped):
         meter.add(1)
     assert seen == [7]
+
+
+@pytest.mark.parametrize(("served", "whole"), [(b"right", True), (b"wrong", False)])
+def test_part_of_another_content_is_fetched_anew(
+    served: bytes, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = FileFacts(path="f", bytes=5, digest=f"sha256:{hashlib.sha256(b'right').hexdigest()}")
+    partial = partial_of("a/b", facts)
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(b"stale")
+    monkeypatch.setattr(hub_files, "http_get", lambda url, file, **options: file.write(served))
+    total: list[int] = []
+    if whole:
+        receive("a/b", "c" * 40, facts, Meter(0, total.append))
+        assert partial.parent.joinpath(facts.digest.removeprefix("sha256:")).read_bytes() == b"right"
+    else:
+        with pytest.raises(FvError, match="another content"):
+            receive("a/b", "c" * 40, facts, Meter(0, total.append))
+    assert not partial.exists()
+    assert total[:2] == [5, 0]  # the stale part is not counted twice

@@ -15,11 +15,11 @@ import pytest
 
 from fv_core.card import CheckpointManifest, ComponentSpec, LoopSpec, ModelCard, RecipeSpec, derive
 from fv_core.errors import RequestError, WeightsError
-from fv_core.runtime.home import home
-from fv_core.runtime.weights import locate, size_of, verify
+from fv_core.home import home
+from fv_core.weights.store import locate, size_of, verify
 
 if TYPE_CHECKING:
-    from tests.runtime.loopback_hub import Hub
+    from tests.weights.loopback_hub import Hub
 
 T = TypeVar("T")
 
@@ -48,8 +48,8 @@ import json, sys
 from pathlib import Path
 from fv_core.card import ModelCard
 from fv_core.errors import FvError
-from fv_core.runtime.pull import pull
-from fv_core.runtime.pull_plan import plan_pull
+from fv_core.weights.pull import pull
+from fv_core.weights.pull_plan import plan_pull
 card, seen = ModelCard.from_json(sys.stdin.read()), []
 try:
     plan = plan_pull(card, check="check" in sys.argv)

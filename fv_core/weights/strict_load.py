@@ -11,8 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from fv_core.runtime.layout import Shards, mismatch, named
-from fv_core.runtime.safetensors_header import TensorHeader, damaged
+from fv_core.weights.layout import Shards, mismatch, named
+from fv_core.weights.safetensors_header import TensorHeader, damaged
 
 Settle: TypeAlias = Callable[[str, torch.Tensor], torch.Tensor]
 """From a tensor's name and value to the tensor to keep: cast, moved, in memory of its own."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from fv_core import codec
 from fv_core.errors import WeightsError
-from fv_core.runtime.home import home
+from fv_core.home import home
 
 _BLOCK: Final = 1 << 20
 

@@ -17,10 +17,10 @@ from torch import nn
 
 from fv_core.card import ComponentSpec
 from fv_core.errors import WeightsError
-from fv_core.runtime.checkpoint import CheckpointContext
-from fv_core.runtime.layout import read_shards
-from fv_core.runtime.seeded import fill_from_seed
-from fv_core.runtime.strict_load import load
+from fv_core.weights.checkpoint import CheckpointContext
+from fv_core.weights.layout import read_shards
+from fv_core.weights.seeded import fill_from_seed
+from fv_core.weights.strict_load import load
 
 # Untyped: these classes carry no usable annotations.
 diffusers: Any = importlib.import_module("diffusers")

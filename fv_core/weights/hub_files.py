@@ -17,8 +17,8 @@ from huggingface_hub import constants, hf_hub_url
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]  # exported lazily
 
-from fv_core.runtime.hub_errors import refused
-from fv_core.runtime.pull_record import FileFacts, digest_of
+from fv_core.weights.hub_errors import refused
+from fv_core.weights.pull_record import FileFacts, digest_of
 
 
 class TransferStopped(Exception):
@@ -104,11 +104,22 @@ def receive(repo: str, revision: str, facts: FileFacts, meter: Meter) -> None:
         if blob.exists():  # another process was faster
             meter.add(facts.bytes)
             return
-        _append(repo, revision, facts, partial, meter)
-        if digest_of(partial, "sha256") != facts.digest:
-            partial.unlink()
-            raise refused(repo, f"{facts.path} arrived with another content than the hub states")
+        resumed = partial.exists()
+        if not _arrives(repo, revision, facts, partial, meter):
+            meter.add(-facts.bytes)
+            # The part that an earlier pull left may be at fault, so only a file fetched whole is the hub's own.
+            if not resumed or not _arrives(repo, revision, facts, partial, meter):
+                raise refused(repo, f"{facts.path} arrived with another content than the hub states")
         partial.replace(blob)
+
+
+def _arrives(repo: str, revision: str, facts: FileFacts, partial: Path, meter: Meter) -> bool:
+    """Whether the file is complete and of the stated content; one of another content is removed."""
+    _append(repo, revision, facts, partial, meter)
+    if digest_of(partial, "sha256") == facts.digest:
+        return True
+    partial.unlink()
+    return False
 
 
 def _append(repo: str, revision: str, facts: FileFacts, partial: Path, meter: Meter) -> None:

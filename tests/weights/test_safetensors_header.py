@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fv_core.errors import WeightsError
-from fv_core.runtime.safetensors_header import read_header
+from fv_core.weights.safetensors_header import read_header
 
 TENSORS = {"a.weight": torch.zeros(2, 3), "b": torch.zeros(5, dtype=torch.bfloat16), "c": torch.tensor(7)}
 same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from fv_core.errors import WeightsError
-from fv_core.runtime.layout import named
-from fv_core.runtime.strict_load import Settle
+from fv_core.weights.layout import named
+from fv_core.weights.strict_load import Settle
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from fv_core.errors import WeightsError
-from fv_core.runtime.safetensors_header import TensorHeader, damaged, read_header
+from fv_core.weights.safetensors_header import TensorHeader, damaged, read_header
 
 _STEMS: Final = ("diffusion_pytorch_model", "model")
 

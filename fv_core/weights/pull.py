@@ -12,10 +12,10 @@ from typing import Final
 from huggingface_hub import constants, hf_hub_download
 
 from fv_core.card import ModelCard
-from fv_core.runtime.hub_errors import disk_full, hub_errors
-from fv_core.runtime.hub_files import Meter, receive
-from fv_core.runtime.pull_plan import PullPlan, copies
-from fv_core.runtime.pull_record import FileFacts, PullRecord, write_record
+from fv_core.weights.hub_errors import disk_full, hub_errors
+from fv_core.weights.hub_files import Meter, receive
+from fv_core.weights.pull_plan import PullPlan, copies
+from fv_core.weights.pull_record import FileFacts, PullRecord, write_record
 
 _CONNECTIONS: Final = 4
 

@@ -17,9 +17,9 @@ from torch import nn
 
 from fv_core.card import ComponentSpec
 from fv_core.errors import WeightsError
-from fv_core.runtime.layout import named, read_json, read_shards
-from fv_core.runtime.seeded import fill_from_seed
-from fv_core.runtime.strict_load import check, load, place, tie
+from fv_core.weights.layout import named, read_json, read_shards
+from fv_core.weights.seeded import fill_from_seed
+from fv_core.weights.strict_load import check, load, place, tie
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -12,11 +12,11 @@ from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.hf_api import RepoSibling
 
 from fv_core.card import ModelCard
-from fv_core.runtime.hub_errors import hub_errors, refused
-from fv_core.runtime.hub_files import blob_of, partial_of
-from fv_core.runtime.layout import SOURCES
-from fv_core.runtime.pull_record import FileFacts, digest_of
-from fv_core.runtime.weights import checkpoint_of, needed_folders, weight_folders
+from fv_core.weights.hub_errors import hub_errors, refused
+from fv_core.weights.hub_files import blob_of, partial_of
+from fv_core.weights.layout import SOURCES
+from fv_core.weights.pull_record import FileFacts, digest_of
+from fv_core.weights.store import checkpoint_of, needed_folders, weight_folders
 
 _TEXT: Final = (".json", ".txt", ".model", ".jinja")  # configs and tokenizers
 _SHARD: Final = re.compile(r"-\d{5}-of-\d{5}\.safetensors")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fv_core.card import CheckpointManifest, ModelCard
 from fv_core.errors import RequestError, WeightsError
-from fv_core.runtime.layout import missing, read_json, read_shards, shard_files
-from fv_core.runtime.pull_record import PullRecord, digest_of, read_record
-from fv_core.runtime.safetensors_header import read_header
+from fv_core.weights.layout import missing, read_json, read_shards, shard_files
+from fv_core.weights.pull_record import PullRecord, digest_of, read_record
+from fv_core.weights.safetensors_header import read_header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
