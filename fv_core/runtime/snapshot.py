@@ -207,7 +207,8 @@ def _interceptor_state(ident: str, state: object, leaves: TensorLeaves) -> JSON:
 
 def _memory_order(tensor: Tensor) -> list[int]:
     """Its dimensions from the slowest to the fastest; those of a contiguous tensor in order."""
-    return sorted(range(tensor.dim()), key=lambda dimension: -tensor.stride(dimension))
+    strides = tensor.stride()
+    return sorted(range(len(strides)), key=lambda dimension: -strides[dimension])
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fv_core import Engine, Request, derive
+from fv_core.codec import DecodeError
 from fv_core.errors import FvError, RunError
 from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
@@ -265,6 +266,13 @@ def test_body_that_does_not_fit_the_card_is_refused_and_leaks_nothing(
     assert engine.counters() == NOTHING
 
 
+def test_snapshot_of_another_kind_of_device_is_refused(saved: Path, engine: Engine) -> None:
+    taken = RequestSnapshot.load(saved)
+    then = replace(taken.header.environment, device="cuda")
+    moved = replace(taken, header=replace(taken.header, environment=then))
+    assert "device 'cuda'" in refused(lambda: engine.resume(moved)).message
+
+
 def test_model_that_is_not_this_engines_is_refused(saved: Path) -> None:
     with (
         Engine([derive(TINY, model_id="wan21/other")], device="cpu") as other,
@@ -302,6 +310,20 @@ def test_tensors_that_alias_are_stored_once_and_views_without_what_they_are_view
         decoded = leaves.decode(torch.Tensor, one)
         assert isinstance(decoded, torch.Tensor)
         assert torch.equal(decoded, value)
+
+
+def test_order_of_dimensions_in_memory_comes_back() -> None:
+    leaves = TensorLeaves({}, torch.device("cpu"))
+    dense = torch.randn(2, 3, 4, 5, 1, generator=torch.Generator().manual_seed(0))
+    for order in ((0, 1, 2, 3, 4), (4, 2, 0, 3, 1), (1, 0, 4, 3, 2)):
+        value = dense.permute(order)
+        decoded = leaves.decode(torch.Tensor, leaves.encode(value))
+        assert isinstance(decoded, torch.Tensor)
+        assert torch.equal(decoded, value)
+        assert decoded.stride() == value.stride()
+    for broken in ([0, 0, 1], [0, 1], "order", None):
+        with pytest.raises(DecodeError):
+            leaves.decode(torch.Tensor, {"tensor": "t0", "order": broken, "host": True})  # type: ignore[dict-item]
 
 
 def test_snapshot_holds_each_large_value_once(engine: Engine, ask: Ask, tmp_path: Path) -> None:
