@@ -24,10 +24,10 @@ class CacheRef:
     """One version of one cache. Executing a call never changes it: the call returns the next version.
 
     Args:
-        pool: the class of cache, which names its pool ("stream").
+        pool: the class of cache, which names its pool ("stream"); a scope refuses others.
         id: unique within the pool.
         version: 0 is empty; each append gives version + 1.
-        owner: id of the request that holds it and gives it back.
+        owner: id of the request that holds it; the scope of another one refuses it.
         restore: what a snapshot stores.
     """
 
@@ -46,5 +46,3 @@ class ValueRef:
     """
 
     hash: str
-    shape: tuple[int, ...]
-    dtype: str

@@ -17,7 +17,7 @@ def value_ref(tensor: Tensor) -> ValueRef:
     """The reference of a tensor: sha256 of its contiguous bytes, with shape and dtype."""
     digest = hashlib.sha256(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
     digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return ValueRef(hash=digest.hexdigest(), shape=tuple(tensor.shape), dtype=str(tensor.dtype))
+    return ValueRef(hash=digest.hexdigest())
 
 
 class ValueStore:
@@ -39,7 +39,7 @@ class ValueStore:
         RunError: FV505, nobody holds the value any more.
         """
         if ref.hash not in self._tensors:
-            raise _stale(f"value {ref.hash[:12]}", ref.shape)
+            raise stale(f"value {ref.hash[:12]}", None)
         return self._tensors[ref.hash]
 
     def release(self, ref: ValueRef, owner: Hashable) -> None:
@@ -77,7 +77,7 @@ class StreamPool:
         if ref.version == 0:
             return []
         if (ref.id, ref.version) not in self._contents:
-            raise _stale(f"cache {ref.id}", f"version {ref.version}")
+            raise stale(f"cache {ref.id}", f"version {ref.version}")
         return list(self._contents[ref.id, ref.version])
 
     def take(self, ref: CacheRef) -> CacheContent:
@@ -113,11 +113,12 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _stale(name: str, value: object) -> RunError:
+def stale(name: str, value: object, rule: str = "is no longer held") -> RunError:
+    """FV505: a reference that names nothing of its user's."""
     return RunError(
         "FV505",
         name=name,
         value=value,
-        rule="is no longer held",
+        rule=rule,
         remedy="Keep the reference that the last step returned; a released one cannot be read again.",
     )

@@ -100,10 +100,7 @@ class VaeDecode:
 
     def emit(self, old: VaeDecodeState, new: VaeDecodeState) -> tuple[Emission, ...]:
         first = len(old.chunks)
-        return tuple(
-            Emission(index=first + i, artifact="video", tensor=chunk)
-            for i, chunk in enumerate(new.chunks[first:])
-        )
+        return tuple(Emission(index=first + i, tensor=chunk) for i, chunk in enumerate(new.chunks[first:]))
 
     def finalize(self, state: VaeDecodeState) -> LoopOutputs:
         return LoopOutputs(slots={"video": torch.cat(state.chunks)})

@@ -99,10 +99,9 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emission:
-    """Something finished before the loop is: `index` counts from 0 within the loop; the tensor is final."""
+    """Frames that are final before the loop is: fp32 [f, height, width, 3] in [0, 1]; `index` counts from 0."""
 
     index: int
-    artifact: str
     tensor: Tensor
 
 

@@ -42,7 +42,7 @@ def load(record: PluginRecord) -> LoadedPlugin:
     for spec in interceptors:
         for fault in spec.faults():
             raise _broken(record, f"interceptor {spec.id}: {fault}")
-    return LoadedPlugin(record=record, cards=cards, interceptors=interceptors)
+    return LoadedPlugin(cards=cards, interceptors=interceptors)
 
 
 def _import(record: PluginRecord) -> ModuleType:

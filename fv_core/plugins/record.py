@@ -28,6 +28,5 @@ class PluginRecord:
 class LoadedPlugin:
     """A plugin whose records have all been checked."""
 
-    record: PluginRecord
     cards: tuple[ModelCard, ...]
     interceptors: tuple[InterceptorSpec, ...]

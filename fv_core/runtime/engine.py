@@ -157,7 +157,6 @@ class Engine:
         """The job between two steps, for any process with the same card."""
         run, instance = job.run, job.run.instance
         header = SnapshotHeader(
-            format=snapshot.FORMAT,
             request_id=run.id,
             request=run.request,
             card_digest=instance.card.digest(),

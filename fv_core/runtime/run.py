@@ -11,7 +11,7 @@ from torch import Tensor
 from fv_core.cache import ValueRef
 from fv_core.extend.chain import Chain, Enabled
 from fv_core.loop import Done, Emission, Loop, LoopEnv, Slot, StepResult, held_refs
-from fv_core.program import ComponentNode, Node
+from fv_core.program import ComponentNode, LoopNode, Node
 from fv_core.request import CancelScope, ResolvedRequest
 from fv_core.runtime.executor import Work
 from fv_core.runtime.instance import ModelInstance
@@ -121,7 +121,12 @@ class RequestRun:
 
     def _init(self) -> Any:
         node = self.current
-        inputs = {role: self.slots[slot] for role, slot in node.reads.items() if slot in self.slots}
+        optional = node.optional if isinstance(node, LoopNode) else ()
+        inputs = {
+            role: self.slots[slot]
+            for role, slot in node.reads.items()
+            if slot in self.slots or role not in optional
+        }
         env = LoopEnv(device=self.instance.device, scope=f"{self.id}/{node.id}", owner=self.id)
         return self.loop.init(self.request, inputs, env)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fv_core.cache import CacheContent, CacheRef, ValueRef
-from fv_core.cache.stores import StreamPool, ValueStore
+from fv_core.cache.stores import StreamPool, ValueStore, stale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,8 @@ class RequestScope:
     def __init__(self, owner: str, stores: Stores) -> None:
         self.owner = owner
         self._stores = stores
-        self._streams = (
-            StreamPool()
-        )  # its own, because two jobs that resume one request have equal references
+        self._streams = StreamPool()  # its own: two jobs that resume one request have equal references
+        self._pools = {"stream": self._streams}
         self._held: set[CacheRef | ValueRef] = set()
         stores.open[self] = self._streams
 
@@ -60,21 +59,22 @@ class RequestScope:
         return self._stores.values.get(ref)
 
     def read(self, ref: CacheRef) -> CacheContent:
-        return self._streams.read(ref)
+        return self._pool(ref).read(ref)
 
     def take(self, ref: CacheRef) -> CacheContent:
         """The contents of a cache that the call will use up; see `StreamPool.take`."""
+        content = self._pool(ref).take(ref)
         self._held.discard(ref)
-        return self._streams.take(ref)
+        return content
 
     def append(self, ref: CacheRef, content: CacheContent) -> CacheRef:
-        following = self._streams.append(ref, content)
+        following = self._pool(ref).append(ref, content)
         self._held.add(following)
         return following
 
     def restore(self, ref: CacheRef, content: CacheContent) -> None:
         """Puts back a cache from a snapshot."""
-        self._streams.restore(ref, content)
+        self._pool(ref).restore(ref, content)
         self._held.add(ref)
 
     def keep(self, refs: frozenset[CacheRef | ValueRef]) -> None:
@@ -87,8 +87,18 @@ class RequestScope:
         self.keep(frozenset())
         self._stores.open.pop(self, None)
 
+    def _pool(self, ref: CacheRef) -> StreamPool:
+        """Raises:
+        RunError: FV505, the reference is another request's or of no pool that there is.
+        """
+        if ref.owner != self.owner:
+            raise stale(f"cache {ref.id}", ref.owner, f"belongs to another request than {self.owner}")
+        if ref.pool not in self._pools:
+            raise stale(f"cache {ref.id}", ref.pool, f"is of none of the pools {', '.join(self._pools)}")
+        return self._pools[ref.pool]
+
     def _release(self, ref: CacheRef | ValueRef) -> None:
         if isinstance(ref, ValueRef):
             self._stores.values.release(ref, self)
         else:
-            self._streams.release(ref)
+            self._pool(ref).release(ref)

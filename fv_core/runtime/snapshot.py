@@ -38,7 +38,6 @@ class SnapshotHeader:
     """What must fit before a snapshot is resumed, and where in its program it stands.
 
     Args:
-        format: version of the layout.
         request_id, request: the request as settled.
         card_digest, plugin, weights, dtype: what it ran on.
         environment: numeric environment it was taken in.
@@ -47,7 +46,6 @@ class SnapshotHeader:
         notes: what was adjusted so far.
     """
 
-    format: int
     request_id: str
     request: ResolvedRequest
     card_digest: str
@@ -71,7 +69,7 @@ class RequestSnapshot:
     def save(self, path: Path) -> None:
         """Writes the file whole or not at all."""
         text = json.dumps({"header": codec.encode(self.header), "body": self.body})
-        metadata = {"fv": text, "sha256": _digest(text, self.tensors)}
+        metadata = {"format": str(FORMAT), "fv": text, "sha256": _digest(text, self.tensors)}
         partial = path.with_name(f".{path.name}.partial")
         try:
             partial.write_bytes(save(self.tensors, metadata=metadata))
@@ -88,11 +86,11 @@ class RequestSnapshot:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata()
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            if metadata["format"] != str(FORMAT):
+                raise mismatch("format", metadata["format"], f"is not {FORMAT}")
             if metadata["sha256"] != _digest(metadata["fv"], tensors):
                 raise mismatch("file", str(path), "is damaged: its content is not what was written")
             parts = json.loads(metadata["fv"])
-            if parts["header"]["format"] != FORMAT:
-                raise mismatch("format", parts["header"]["format"], f"is not {FORMAT}")
             header = codec.decode(SnapshotHeader, parts["header"])
         except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
             raise mismatch("file", str(path), f"is not a snapshot: {error}") from error

@@ -10,8 +10,8 @@ import torch
 from fv_core.cache import CacheRef, ValueRef
 from fv_core.loop import held_refs
 
-VALUE = ValueRef(hash="a", shape=(1,), dtype="torch.float32")
-OTHER = ValueRef(hash="b", shape=(1,), dtype="torch.float32")
+VALUE = ValueRef(hash="a")
+OTHER = ValueRef(hash="b")
 CACHE = CacheRef(pool="stream", id="c", version=1, owner="r1")
 
 

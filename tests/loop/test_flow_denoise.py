@@ -34,8 +34,8 @@ REQUEST = ResolvedRequest(
     steps=4, guidance=5.0, numerics=Numerics.EXACT, params={},
 )  # fmt: skip
 ENV = LoopEnv(device=torch.device("cpu"), scope="r1/denoise", owner="r1")
-COND = ValueRef(hash="cond", shape=(4, 8), dtype="torch.float32")
-UNCOND = ValueRef(hash="uncond", shape=(4, 8), dtype="torch.float32")
+COND = ValueRef(hash="cond")
+UNCOND = ValueRef(hash="uncond")
 
 
 def loop_of(**params: Any) -> FlowDenoise:

@@ -96,3 +96,17 @@ def test_an_unused_negative_prompt_is_told_and_not_encoded(guidance: float, engi
     clip = engine.run(ask(guidance=guidance, negative_prompt="grey"))
     assert bool(clip.used.adjusted) is (guidance == 1.0)
     assert ("encode_negative" in walked(engine, ask(guidance=guidance))) is (guidance > 1.0)
+
+
+@pytest.mark.parametrize(("slot", "ends"), [("cond", "FV502"), ("uncond", None)])
+def test_only_a_read_that_the_node_calls_optional_may_be_absent(
+    slot: str, ends: str | None, engine: Engine, ask: Ask
+) -> None:
+    job = engine.start(ask())
+    while job.run.current.id != "denoise":
+        job.step()
+    del job.run.slots[slot]
+    while not job.done:
+        job.step()
+    assert (None if job.error is None else job.error.code) == ends
+    job.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from torch import Tensor
 
 from fv_core.cache import CacheContent, CacheRef, ValueRef
+from fv_core.errors import RunError
 from fv_core.runtime.scope import Counters, RequestScope, Stores
 
 EMPTY = CacheRef(pool="stream", id="r1/decode/features", version=0, owner="r1")
@@ -137,3 +141,24 @@ def _bytes(content: Iterable[object]) -> int:
 
 TestRequests = Requests.TestCase
 TestRequests.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("delta", [{"owner": "r2"}, {"pool": "slab"}])
+def test_reference_of_another_request_or_pool_is_refused(delta: dict[str, Any]) -> None:
+    stores = Stores()
+    scope = RequestScope("r1", stores)
+    ref = scope.append(EMPTY, [tensor(1)])
+    other = replace(ref, **delta)
+    uses: list[Callable[[], object]] = [
+        lambda: scope.read(other),
+        lambda: scope.take(other),
+        lambda: scope.append(other, []),
+        lambda: scope.restore(other, []),
+    ]
+    for use in uses:
+        with pytest.raises(RunError) as caught:
+            use()
+        assert caught.value.code == "FV505"
+    assert same(scope.read(ref), [tensor(1)])
+    scope.close()
+    assert stores.counters() == NOTHING

@@ -180,10 +180,14 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         refused(lambda path=path: RequestSnapshot.load(path))  # type: ignore[misc]
 
 
-def test_snapshot_of_another_format_is_refused_by_its_number(saved: Path) -> None:
+def test_snapshot_of_another_format_is_refused_by_its_number(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken = RequestSnapshot.load(saved)
-    replace(taken, header=replace(taken.header, format=2)).save(saved)
-    assert "format 2: is not 1" in refused(lambda: RequestSnapshot.load(saved)).message
+    with monkeypatch.context() as patch:
+        patch.setattr("fv_core.runtime.snapshot.FORMAT", 2)
+        taken.save(saved)
+    assert "format '2': is not 1" in refused(lambda: RequestSnapshot.load(saved)).message
 
 
 ELSEWHERE: dict[str, tuple[str, dict[str, Any]]] = {
