@@ -26,7 +26,7 @@ from fv_core.cli.main import run as fv
 from fv_core.errors import PluginError
 from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
-from fv_core.plugins import find_card
+from fv_core.plugins import find_card, registry
 from fv_core.program import When
 from fv_core.request import Modality, ModalPart
 from fv_core.runtime.snapshot import RequestSnapshot
@@ -224,7 +224,9 @@ def _fail(*call: object) -> None:
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings, caches or terminal of this machine."""
+    """No settings of this machine, and no plugin that another test has loaded."""
+    registry.plugin_records.cache_clear()
+    registry._loaded.cache_clear()
     monkeypatch.chdir(tmp_path)
     for name in ("FV_HOME", "HF_HOME", "XDG_CONFIG_HOME", "HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
