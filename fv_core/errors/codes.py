@@ -54,7 +54,8 @@ _PLUGIN = (
     _row(
         "FV104", "plugin breaks its own contract", 3, 503, "plugin_unavailable",
         "A hook is misspelt or has unknown arguments, a record is of the wrong type, lies outside the plugin's "
-        "namespace, or appears twice. Nothing of the plugin is stored until all of it is right.",
+        "namespace, appears twice, or names an interceptor for work that there is not. Nothing of the plugin is "
+        "stored until all of it is right.",
     ),
     _row(
         "FV105", "reference cannot be resolved", 3, 503, "plugin_unavailable",
@@ -85,12 +86,13 @@ _CARD = (
     ),
     _row(
         "FV203", "sampler facts contradict the recipe", 3, 503, "card_invalid",
-        "Steps, sigma rule, shift and guidance are facts of the recipe. Values out of range, an unknown sigma "
-        "rule, or a fixed step list beside another default are refused when the card loads.",
+        "Steps, sigma rule, shift and guidance are facts of the recipe. Values out of range and an unknown sigma "
+        "rule are refused when the card loads.",
     ),
     _row(
         "FV204", "card refers to something it does not have", 3, 503, "card_invalid",
-        "A program names a loop or component, or a loop binds a component, that the card does not declare.",
+        "A program names a loop, a component or a field of the request, or a loop binds a component, that is not "
+        "there; or a loop's roles are not bound exactly: one is left out, or one is bound that it would ignore.",
     ),
     _row(
         "FV205", "program reads a value nothing writes", 3, 503, "card_invalid",
@@ -99,11 +101,13 @@ _CARD = (
     ),
     _row(
         "FV206", "loop parameters are not legal", 3, 503, "card_invalid",
-        "`LoopSpec.params` is read into the loop's typed parameters; an unknown key or a wrong value is refused.",
+        "`LoopSpec.params` is read into the loop's typed parameters; an unknown key or a wrong value is refused, and "
+        "so is a parameter in `card.params` that no loop reads. Interceptors' parameters are read the same way.",
     ),
     _row(
         "FV207", "defaults break the card's own limits", 3, 503, "card_invalid",
-        "The card's default size, frames or steps do not satisfy the rules in `card.limits`.",
+        "A default of the card (size, frames, frame rate, precision, a parameter) does not satisfy the card's own "
+        "rules, or its limits allow sizes off the latent grid.",
     ),
     _row(
         "FV251", "weights are not on this machine", 3, 503, "weights_missing",
@@ -212,7 +216,8 @@ _REQUEST = (
     ),
     _row(
         "FV316", "setting is not legal", 2, 400, "invalid_setting",
-        "A configuration file holds an unknown key or a value of the wrong type.",
+        "A configuration file holds an unknown key or a value of the wrong type, or an engine is given the same "
+        "interceptor twice.",
     ),
     _row(
         "FV317", "unknown error code", 2, 404, "code_not_found",
@@ -253,8 +258,9 @@ _RUN = (
     ),
     _row(
         "FV504", "snapshot does not fit", 1, 409, "snapshot_mismatch",
-        "A snapshot binds the request, the card's digest and the plugin's version. It is resumed only where "
-        "all of them are equal.",
+        "A snapshot binds the request, the card's digest, the plugin's version, the weights, the precision, the "
+        "kind of device and the interceptors with their parameters. It is resumed only where all of them are "
+        "equal, and only from a whole file: a damaged one is refused.",
     ),
     _row(
         "FV505", "cache reference is stale", 1, 500, "stale_cache",
