@@ -78,7 +78,7 @@ cards = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cards)
 def test_json_gives_an_equal_card_back(card: ModelCard) -> None:
     again = ModelCard.from_json(card.to_json())

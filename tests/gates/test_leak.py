@@ -166,7 +166,7 @@ def test_no_tensor_is_left_behind(engine: Engine, watch: Any, ask: Ask) -> None:
     before = tensors()
     for _ in range(3):
         round_of_requests()
-    assert tensors() == before
+    assert tensors() <= before
 
 
 def test_interceptor_that_fails_ends_its_request_and_leaves_nothing(

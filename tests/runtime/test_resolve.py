@@ -153,13 +153,13 @@ legal: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.fixed_dictionaries(legal))
 def test_every_legal_request_is_settled_within_the_cards_limits(fields: dict[str, Any]) -> None:
     assert_legal(settle(**fields))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.fixed_dictionaries(legal), st.dictionaries(st.sampled_from(sorted(legal)), anything, max_size=3))
 def test_any_values_are_settled_or_refused_and_nothing_else(
     fields: dict[str, Any], odd: dict[str, Any]

@@ -140,7 +140,7 @@ def _bytes(content: Iterable[object]) -> int:
 
 
 TestRequests = Requests.TestCase
-TestRequests.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestRequests.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 @pytest.mark.parametrize("delta", [{"owner": "r2"}, {"pool": "slab"}])

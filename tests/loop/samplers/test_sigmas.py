@@ -41,7 +41,7 @@ def test_rules_are_different_grids(count: int, shift: float) -> None:
     assert (plan.sigmas - golden[f"sigmas_s{count}_f{shift}"]).abs().max() > 1e-3
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps, shifts)
 def test_diffusers_rule_equals_set_timesteps(count: int, shift: float) -> None:
     scheduler, plan = unipc(shift), schedule(SigmaRule.DIFFUSERS, count, shift)
@@ -50,7 +50,7 @@ def test_diffusers_rule_equals_set_timesteps(count: int, shift: float) -> None:
     assert list(plan.timesteps) == scheduler.timesteps.tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps, shifts)
 def test_official_rule_equals_set_timesteps_on_the_official_sigmas(count: int, shift: float) -> None:
     scheduler, plan = unipc(shift), schedule(SigmaRule.WAN_OFFICIAL, count, shift)
@@ -59,7 +59,7 @@ def test_official_rule_equals_set_timesteps_on_the_official_sigmas(count: int, s
     assert list(plan.timesteps) == scheduler.timesteps.tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(SigmaRule), steps, shifts)
 def test_every_schedule_falls_from_below_one_to_zero(rule: SigmaRule, count: int, shift: float) -> None:
     plan = schedule(rule, count, shift)
