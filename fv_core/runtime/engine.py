@@ -75,10 +75,10 @@ class Engine:
         numerics: Numerics | str = Numerics.EXACT,
     ) -> None:
         cards = [_valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
-        self._cards = {card.model_id: card for card in cards}
+        self._cards = _by_id(cards)
         self.device = pick_device(device)
         self._dtype = dtype
-        self._weights = None if weights is None else Path(weights)
+        self._weights = _checked_weights(weights, cards)
         self._offload = _checked_offload(offload, self.device)
         self._extensions = enable(extensions)
         self._numerics = checked_numerics(numerics)
@@ -357,6 +357,34 @@ def _valid(card: ModelCard) -> ModelCard:
     for finding in validate(card):
         raise finding
     return card
+
+
+def _by_id(cards: Sequence[ModelCard]) -> dict[str, ModelCard]:
+    by_id = {card.model_id: card for card in cards}
+    for model_id in by_id:
+        if sum(card.model_id == model_id for card in cards) > 1:
+            raise RequestError(
+                "FV310",
+                name="models",
+                value=model_id,
+                rule="is named more than once",
+                legal="every model once",
+                remedy="Give derived cards ids of their own: derive(card, model_id=...).",
+            )
+    return by_id
+
+
+def _checked_weights(weights: str | Path | None, cards: Sequence[ModelCard]) -> Path | None:
+    if weights is not None and len(cards) != 1:
+        raise RequestError(
+            "FV310",
+            name="weights",
+            value=str(weights),
+            rule=f"is the folder of one model, and this engine names {len(cards)}",
+            legal="an engine of one model",
+            remedy="Make one engine per folder, or leave weights out to have them found.",
+        )
+    return None if weights is None else Path(weights)
 
 
 def _checked_offload(offload: str, device: torch.device) -> str:

@@ -68,6 +68,7 @@ BREAKS: list[tuple[str, str, Break]] = [
     ("FV205", "reads", lambda card: node(card, 2, optional=())),
     ("FV205", "reads", lambda card: node(card, 0, when=FEWER_STEPS)),
     ("FV205", "reads", lambda card: with_nodes(card, lambda nodes: (*nodes[:2], nodes[3], nodes[2]))),
+    ("FV205", "node id", lambda card: node(card, 1, id="encode")),
     ("FV205", "artifacts", lambda card: artifacts(card)),
     ("FV205", "artifacts", lambda card: artifacts(card, video="frames")),
     ("FV205", "artifacts", lambda card: node(card, 3, when=FEWER_STEPS)),

@@ -269,6 +269,9 @@ def test_absent_weights_are_told_before_a_request_is_taken(tmp_path: Path, ask: 
         ({"models": ["wan21/absent"]}, "FV101"),
         ({"extensions": ["wan21/absent"]}, "FV107"),
         ({"numerics": "quick"}, "FV314"),
+        ({"models": ["wan21/tiny", "wan21/tiny"]}, "FV310"),
+        ({"models": ["wan21/tiny", "wan21/t2v-1.3b"], "weights": "folder"}, "FV310"),
+        ({"models": [], "weights": "folder"}, "FV310"),
     ],
 )
 def test_engine_options_are_checked_when_it_is_made(option: dict[str, Any], expected: str) -> None:
