@@ -6,12 +6,17 @@ how to enable it; with RUN_EVERY_TEST=1 in the environment, anything left out fa
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
+import platform
 import shutil
+from datetime import UTC, datetime
 
 import pytest
 
 ENABLE = {"ffmpeg": "apt-get install ffmpeg", "ffprobe": "apt-get install ffmpeg"}
+LIBRARIES = ("torch", "diffusers", "transformers")
 LEFT_OUT = pytest.StashKey[list[str]]()
 
 
@@ -46,6 +51,30 @@ def _absent_programs(item: pytest.Item) -> list[str]:
             f"{item.nodeid}: conftest.ENABLE does not say how to install {sorted(unknown)}"
         )
     return [program for program in programs if shutil.which(program) is None]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A soak run leaves its record: what ran at full counts, where, and every figure that a test recorded."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if not config.getoption("soak") or reporter is None:
+        return
+    passed, failed = (reporter.stats.get(outcome, []) for outcome in ("passed", "failed"))
+    figures = {
+        f"{report.nodeid}: {name}": value for report in passed for name, value in report.user_properties
+    }
+    record = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{os.cpu_count()} cores {platform.machine()}, {platform.system()}",
+        "python": platform.python_version(),
+        "versions": {name: importlib.import_module(name).__version__ for name in LIBRARIES},
+        "passed": len(passed),
+        "failed": [report.nodeid for report in failed],
+        "figures": figures,
+    }
+    folder = config.rootpath / "docs" / "soak"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 def _not_run(config: pytest.Config) -> list[str]:

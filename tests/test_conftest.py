@@ -67,3 +67,4 @@ def test_a_program_that_nobody_can_install_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [(), ("--soak",)])
 def test_soak_reaches_the_tests(options: tuple[str, ...], tmp_path: Path) -> None:
     assert f"soak is {bool(options)}" in run(tmp_path, *options)[1]
+    assert (tmp_path / "docs" / "soak" / "record.json").exists() == bool(options)

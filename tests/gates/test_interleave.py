@@ -38,9 +38,15 @@ def both_ways(engine: Engine, requests: list[Request]) -> list[int]:
 
 @pytest.mark.parametrize("numerics", BITS)
 def test_interleaved_requests_equal_serial_ones_bit_for_bit(
-    numerics: Numerics, engine: Engine, mixed: Mixed, soak: bool
+    numerics: Numerics,
+    engine: Engine,
+    mixed: Mixed,
+    soak: bool,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    for seed in range(60 if soak else 4):
+    mixes = 60 if soak else 4
+    record_property("mixes that equal their serial runs", mixes)
+    for seed in range(mixes):
         requests = mixed(seed, count=8 if soak else 4, numerics=numerics)
         assert both_ways(engine, requests) == [], f"seed {seed}"
 
