@@ -267,3 +267,34 @@ def test_cancelled_request_computes_nothing(engine: Engine, watch: Any, ask: Ask
     run([job := engine.start(ask(), cancel=cancel)])
     assert code(job) == "FV510"
     assert watch.forwards == []
+
+
+@pytest.mark.parametrize(("parts", "sizes"), [((0, 0), [2]), ((0, 1), [1, 1])])
+def test_fast_calls_share_a_forward_only_with_equal_static_values(
+    parts: tuple[int, int], sizes: list[int], engine: Engine, watch: Any, ask: Ask
+) -> None:
+    works = [
+        job.work() for job in started(engine, [ask(seed=seed, numerics=Numerics.FAST) for seed in parts])
+    ]
+    changed = []
+    for work, part in zip(works, parts, strict=True):
+        assert work is not None
+        (call,) = work.plan.calls
+        plan = replace(work.plan, calls=(replace(call, static={"part": part}),))
+        changed.append(replace(work, plan=plan))
+    execute(changed)
+    assert watch.sizes("text") == sizes
+
+
+def test_fast_calls_of_two_models_run_beside(watch: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = derive(find_card("wan21/tiny"), model_id="wan21/twin")
+    with Engine(["wan21/tiny", twin], device="cpu") as engine:
+        for model in ("wan21/tiny", "wan21/twin"):
+            text = engine.instance(model).component("text")
+            monkeypatch.setattr(text, "forward_batch", watch._wrapped("text", text.forward_batch))
+        run(
+            started(
+                engine, [ask(model=m, steps=1, numerics=Numerics.FAST) for m in ("wan21/tiny", "wan21/twin")]
+            )
+        )
+    assert watch.sizes("text") == [1] * 4
