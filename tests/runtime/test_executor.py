@@ -298,3 +298,11 @@ def test_fast_calls_of_two_models_run_beside(watch: Any, ask: Ask, monkeypatch: 
             )
         )
     assert watch.sizes("text") == [1] * 4
+
+
+def test_cancelled_request_loads_nothing(engine: Engine, ask: Ask) -> None:
+    cancel = CancelScope()
+    cancel.cancel()
+    run([job := engine.start(ask(), cancel=cancel)])
+    assert code(job) == "FV510"
+    assert engine.instance("wan21/tiny").loaded == ()
