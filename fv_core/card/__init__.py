@@ -1,6 +1,7 @@
 """Cards: typed, validated (recipe, runtime) pairs. Free of torch and numpy."""
 
 from fv_core.card.card import (
+    LADDER,
     CheckpointManifest,
     Defaults,
     LatentSpec,
@@ -19,6 +20,7 @@ from fv_core.card.limits import FrameRule, ParamRule, SizeRule
 from fv_core.card.validate import validate
 
 __all__ = [
+    "LADDER",
     "CheckpointManifest",
     "ComponentSpec",
     "Defaults",

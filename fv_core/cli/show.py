@@ -57,6 +57,8 @@ def _recipe(card: ModelCard) -> Iterator[tuple[str, str]]:
     yield "steps", f"{recipe.steps}{' exactly' if recipe.steps_fixed else ''}"
     yield "sigmas", f"{recipe.sigma_rule}, shift {recipe.shift:g}"
     yield "guidance", f"{recipe.guidance:g}"
+    yield "made in", recipe.precision or "a precision that is not stated"
+    yield "requires", f"parity {recipe.consistency_required}" if recipe.consistency_required else "no parity"
 
 
 def _parity(card: ModelCard) -> Iterator[tuple[str, str]]:
@@ -65,7 +67,7 @@ def _parity(card: ModelCard) -> Iterator[tuple[str, str]]:
         yield "claim", "none"
         return
     yield "claim", f"{', '.join(claim.rungs)} with {claim.reference} {claim.reference_version}"
-    yield "tolerance", f"{claim.tolerance:g} in latents and frames, numerics reference, float32"
+    yield "tolerance", f"{claim.tolerance:g} in every tap, numerics reference"
 
 
 def _defaults(card: ModelCard) -> Iterator[tuple[str, str]]:
@@ -82,6 +84,7 @@ def _limits(card: ModelCard) -> Iterator[tuple[str, str]]:
     yield "steps", f"{limits.steps[0]} to {limits.steps[1]}"
     yield "guidance", f"{limits.guidance[0]:g} (off) to {limits.guidance[1]:g}"
     yield "dtype", ", ".join(card.precision.legal)
+    yield "devices", "; ".join(["one device", *map(str, card.parallelism)])
 
 
 def _params(card: ModelCard) -> Iterator[tuple[str, str]]:

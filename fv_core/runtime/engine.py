@@ -23,7 +23,7 @@ from fv_core.runtime.admission import admit
 from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan, plan_run
-from fv_core.runtime.extensions import Extension, check_numerics, enable
+from fv_core.runtime.extensions import Extension, check_numerics, check_recipe, enable
 from fv_core.runtime.instance import ModelInstance, Offload, build_loops, closed
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.models import default_model
@@ -81,6 +81,8 @@ class Engine:
         self._weights = None if weights is None else Path(weights)
         self._offload = _checked_offload(offload, self.device)
         self._extensions = enable(extensions)
+        for card in cards:
+            check_recipe(self._extensions, card)
         self._numerics = checked_numerics(numerics)
         self._instances: dict[str, ModelInstance] = {}
         self._stores = Stores()
@@ -145,6 +147,7 @@ class Engine:
             FvError: the request is refused.
         """
         card, settled = self._settled(request, numerics)
+        check_recipe(self._extensions, card)
         check_numerics(self._extensions, settled.numerics)
         instance = self._instance(card)
         admit(self._plan(card, settled), instance)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fv_core.card import ModelCard
-from fv_core.plugins import find_card
+from fv_core.plugins import Registry, find_card
 
 Fv = Callable[..., Any]
 
@@ -60,7 +60,7 @@ def test_a_model_of_a_broken_plugin_names_the_trouble(fv: Fv, broken_plugin: str
 
 
 def test_no_plugin_is_told(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fv_core.plugins.registry.plugin_records", lambda: ())
+    monkeypatch.setattr("fv_core.plugins.registry.default_registry", lambda: Registry(()))
     told = fv("models")
     assert (told.code, told.out.split()) == (0, ["MODEL", "TASKS", "SIZE", "WEIGHTS", "ABOUT"])
     assert told.err == "note: no model plugin is installed, so there is nothing to run\n"

@@ -15,8 +15,7 @@ Install = Callable[..., None]
 
 def forget() -> None:
     """What the registry has found stays found in a process; tests change what there is."""
-    registry.plugin_records.cache_clear()
-    registry._loaded.cache_clear()
+    registry.default_registry.cache_clear()
 
 
 @pytest.fixture
