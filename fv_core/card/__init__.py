@@ -12,6 +12,7 @@ from fv_core.card.card import (
     ParitySpec,
     Precision,
     RecipeSpec,
+    Rung,
     SigmaRule,
     derive,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "ParitySpec",
     "Precision",
     "RecipeSpec",
+    "Rung",
     "SigmaRule",
     "SizeRule",
     "derive",

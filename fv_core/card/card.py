@@ -16,8 +16,19 @@ from fv_core.parallel import ParallelPlan
 from fv_core.program import Program
 from fv_core.request import Size, TaskType
 
-LADDER: Final = ("C0", "C1", "C2", "C3", "C4")
-"""Rungs of parity: component, trajectory, behaviour, distribution, artifact. A higher one promises more."""
+
+class Rung(StrEnum):
+    """The ladder of parity, from parts to the whole: a higher rung promises more."""
+
+    COMPONENT = "C0"
+    TRAJECTORY = "C1"
+    BEHAVIOUR = "C2"
+    DISTRIBUTION = "C3"
+    ARTIFACT = "C4"
+
+
+LADDER: Final = tuple(Rung)
+"""All rungs in order."""
 
 
 class Method(StrEnum):
