@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from fv_core.card import ModelCard
 from fv_core.cli.presence import Presence
+from fv_core.errors import ParityError
+from fv_core.runtime.ledger import rung_standing
 
 
 def card_lines(card: ModelCard, weights: Presence) -> Iterator[str]:
@@ -67,7 +69,20 @@ def _parity(card: ModelCard) -> Iterator[tuple[str, str]]:
         yield "claim", "none"
         return
     yield "claim", f"{', '.join(claim.rungs)} with {claim.reference} {claim.reference_version}"
+    for rung in claim.rungs:
+        yield rung, _standing(card, rung)
     yield "tolerance", f"{claim.tolerance:g} in every tap, numerics reference"
+
+
+def _standing(card: ModelCard, rung: str) -> str:
+    try:
+        standing = rung_standing(card, rung)
+    except ParityError as error:  # a claim that is refused is told, not hidden
+        return f"refused: {error.rule}"
+    if standing.certificate is None:
+        return f"not certified: {standing.reasons[0]}"
+    env = standing.certificate.environment
+    return f"certified for {env.device} {env.device_name}, {env.threads} threads ({standing.path})"
 
 
 def _defaults(card: ModelCard) -> Iterator[tuple[str, str]]:

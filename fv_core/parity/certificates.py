@@ -8,7 +8,6 @@ from pathlib import Path
 from fv_core.card.certificate import Certificate, sealed
 from fv_core.parity.ladder import Measurement, measure
 from fv_core.parity.reference import claim_of
-from fv_core.request import CancelScope
 from fv_core.runtime.certified import weights_hash
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.environment import environment, environment_hash
@@ -18,15 +17,13 @@ from fv_core.runtime.ledger import file_name
 from fv_core.runtime.provenance import dtype_name, plugin_name
 
 
-def certify(
-    engine: Engine, model_id: str, *, cancel: CancelScope | None = None, observer: Observer | None = None
-) -> tuple[Certificate, ...]:
+def certify(engine: Engine, model_id: str, *, observer: Observer | None = None) -> tuple[Certificate, ...]:
     """A certificate of each claimed rung, the verdict of one that failed included.
 
     Raises:
         FvError: as `ladder.measure`.
     """
-    measured = measure(engine, model_id, cancel=cancel, observer=observer)
+    measured = measure(engine, model_id, observer=observer)
     instance = engine.instance(model_id)
     weights = weights_hash(instance)
     return tuple(_certificate(instance, weights, one) for one in measured)

@@ -17,12 +17,14 @@ from fv_core.card import Rung
 from fv_core.card.certificate import Figure, Verdict, verdict_of
 from fv_core.parity.aligner import Alignment, Divergence, align
 from fv_core.parity.probes import probes
+from fv_core.parity.recording import Recording
 from fv_core.parity.reference import claim_of, run_reference
 from fv_core.parity.taps import record
-from fv_core.request import CancelScope, ResolvedRequest
+from fv_core.request import ResolvedRequest
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.job import Observer
-from fv_core.runtime.ledger import claimed_rungs, implemented
+from fv_core.runtime.ledger import IMPLEMENTED, claimed_rungs, implemented
+from fv_core.runtime.resolve import as_stated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,6 @@ def measure(
     model_id: str,
     rungs: Sequence[str] = (),
     *,
-    cancel: CancelScope | None = None,
     observer: Observer | None = None,
 ) -> tuple[Measurement, ...]:
     """Measures rungs of a card's claim, a measurement each; none named: all that it claims.
@@ -61,7 +62,7 @@ def measure(
     requests: list[ResolvedRequest] = []
     found: dict[Rung, list[Alignment]] = {rung: [] for rung in wanted}
     for request in probes(instance.card):
-        run = partial(record, engine, request, cancel=cancel, observer=observer)
+        run = partial(record, engine, request, observer=observer)
         mine = run()
         theirs = run_reference(instance, mine.facts.request)
         requests.append(mine.facts.request)
@@ -69,6 +70,27 @@ def measure(
             taps = run(replay=theirs).taps if rung is Rung.COMPONENT else mine.taps
             found[rung].append(align_rung(rung, taps, theirs, claim.tolerance))
     return tuple(measurement(rung, requests, found[rung], claim.tolerance) for rung in wanted)
+
+
+def measure_against(
+    engine: Engine, recording: Recording, rungs: Sequence[str] = (), *, observer: Observer | None = None
+) -> tuple[Measurement, ...]:
+    """Runs a recorded request again and compares; no rung named: all that fv can measure.
+
+    Raises:
+        ParityError: FV602, a rung is not implemented.
+        FvError: the run failed.
+    """
+    settled = recording.facts.request
+    claim = engine.instance(settled.model).card.parity
+    tolerance = 0.0 if claim is None else claim.tolerance
+    measured = []
+    for rung in tuple(map(implemented, rungs)) or IMPLEMENTED:
+        replay = recording.taps if rung is Rung.COMPONENT else None
+        mine = record(engine, as_stated(settled), replay=replay, observer=observer)
+        found = align_rung(rung, mine.taps, recording.taps, tolerance)
+        measured.append(measurement(rung, [settled], [found], tolerance))
+    return tuple(measured)
 
 
 def align_rung(

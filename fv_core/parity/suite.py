@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from fv_core.card import validate
 from fv_core.errors import FvError
-from fv_core.parity import conduct, gates
+from fv_core.parity import conduct, endings, gates
 from fv_core.parity.trial import Finding, GateResult, GateState, Trial
 
 Gate: TypeAlias = Callable[[Trial], Finding]
@@ -37,9 +37,9 @@ GATES: Final = {
     "determinism": Entry(gates.determinism),
     "interleave": Entry(gates.interleave, _SAME),
     "resume": Entry(gates.resume, _SAME),
-    "cancel": Entry(gates.cancel),
-    "cancel_leak": Entry(gates.cancel_leak),
-    "leak": Entry(gates.leak),
+    "cancel": Entry(endings.cancel),
+    "cancel_leak": Entry(endings.cancel_leak),
+    "leak": Entry(endings.leak),
 }
 """By name, in the order they run."""
 

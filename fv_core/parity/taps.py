@@ -14,7 +14,7 @@ from fv_core.errors import FvError
 from fv_core.loop import StepResult
 from fv_core.parity.recording import Recording, RecordingFacts, copied
 from fv_core.program import Node
-from fv_core.request import CancelScope, Numerics, OutputSpec, Request
+from fv_core.request import Numerics, OutputSpec, Request
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.environment import environment
 from fv_core.runtime.executor import Work, execute
@@ -28,7 +28,6 @@ def record(
     request: Request,
     *,
     replay: Mapping[str, Tensor] | None = None,
-    cancel: CancelScope | None = None,
     observer: Observer | None = None,
 ) -> Recording:
     """Runs the request under reference numerics and records its taps.
@@ -46,7 +45,7 @@ def record(
     slots = {slot for node in program.active(settled) for slot in node.writes.values()}
     kept = replace(request, numerics=Numerics.REFERENCE, output=OutputSpec(keep=tuple(sorted(slots))))
     taps: dict[str, Tensor] = {}
-    with closing(engine.start(kept, cancel=cancel, observer=observer)) as job:
+    with closing(engine.start(kept, observer=observer)) as job:
         for step in steps(job):
             taps |= step.taps()
             if replay is not None:

@@ -10,7 +10,7 @@ from fv_core.card.certificate import Certificate
 from fv_core.errors import ParityError
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.instance import ModelInstance
-from fv_core.runtime.ledger import Standing, standings
+from fv_core.runtime.ledger import Standing, claimed_rungs, rung_standing
 from fv_core.runtime.provenance import dtype_name
 
 
@@ -30,7 +30,11 @@ def standings_here(instance: ModelInstance) -> tuple[Standing, ...]:
         ParityError: FV602, the card claims a rung that fv cannot measure.
     """
     weights = weights_hash(instance)
-    return standings(instance.card, lambda certificate: _misfits_here(certificate, instance, weights))
+
+    def machine(certificate: Certificate) -> Iterator[str]:
+        return _misfits_here(certificate, instance, weights)
+
+    return tuple(rung_standing(instance.card, rung, machine) for rung in claimed_rungs(instance.card))
 
 
 def require_certified(instance: ModelInstance) -> None:

@@ -31,15 +31,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How one claimed rung stands. Certified by `entry` where that is not None; else `reasons` say why not."""
+    """How one claimed rung stands: certified by the certificate in `path`, or by None, and `reasons` say why not."""
 
     rung: Rung
-    entry: Entry | None
-    reasons: tuple[str, ...]
+    certificate: Certificate | None = None
+    path: Path | None = None
+    reasons: tuple[str, ...] = ()
 
     @property
     def certified(self) -> bool:
-        return self.entry is not None
+        return self.certificate is not None
 
 
 def own_ledger() -> Path:
@@ -51,11 +52,11 @@ def entries(card: ModelCard) -> Iterator[Entry]:
     """Every certificate that names the card's model, this machine's first, and every file that cannot be read."""
     for path in _files(card):
         try:
-            entry = Entry(path=path, certificate=Certificate.from_json(path.read_text()))
+            certificate = Certificate.from_json(path.read_text())
         except (OSError, ValueError) as error:
             yield Entry(path=path, certificate=None, unreadable=str(error))
         else:
-            yield entry
+            yield Entry(path=path, certificate=certificate)
 
 
 def file_name(model: str, rung: Rung, environment_hash: str) -> str:
@@ -63,23 +64,28 @@ def file_name(model: str, rung: Rung, environment_hash: str) -> str:
     return f"{_stem(model)}.{rung}.{environment_hash}.json"
 
 
-def standings(
-    card: ModelCard, machine: Callable[[Certificate], Iterable[str]] = lambda certificate: ()
-) -> tuple[Standing, ...]:
-    """Each claimed rung as far as it shows without weights and device: seals, card, plugin, reference, verdict.
+def rung_standing(
+    card: ModelCard, rung: str, machine: Callable[[Certificate], Iterable[str]] = lambda certificate: ()
+) -> Standing:
+    """A rung as far as it shows without weights and device: seals, card, plugin, reference, verdict.
 
     Args:
         machine: what else is wrong with a certificate, a sentence each, where the weights are loaded.
 
     Raises:
-        ParityError: FV602, the card claims a rung that fv cannot measure.
+        ParityError: FV602, fv cannot measure the rung.
     """
-    found = list(entries(card))
-
-    def faults(certificate: Certificate) -> list[str]:
-        return [*misfits(certificate, card, plugin_of(card)), *machine(certificate)]
-
-    return tuple(_standing(rung, found, faults) for rung in claimed_rungs(card))
+    wanted, reasons = implemented(rung), list[str]()
+    for entry in entries(card):
+        certificate = entry.certificate
+        if certificate is None:
+            reasons.append(f"{entry.path.name} cannot be read: {entry.unreadable}")
+        elif certificate.rung is wanted:
+            faults = [*misfits(certificate, card, plugin_of(card)), *machine(certificate)]
+            if not faults:
+                return Standing(rung=wanted, certificate=certificate, path=entry.path)
+            reasons += [f"{entry.path.name}: {fault}" for fault in faults]
+    return Standing(rung=wanted, reasons=tuple(reasons) or ("there is no certificate of it",))
 
 
 def claimed_rungs(card: ModelCard) -> tuple[Rung, ...]:
@@ -112,19 +118,6 @@ def plugin_of(card: ModelCard) -> str:
     """Distribution and version that brought the card; "" for a card made in the program."""
     record = record_of(card)
     return "" if record is None else str(record)
-
-
-def _standing(rung: Rung, found: list[Entry], faults: Callable[[Certificate], list[str]]) -> Standing:
-    reasons: list[str] = []
-    for entry in found:
-        if entry.certificate is None:
-            reasons.append(f"{entry.path.name} cannot be read: {entry.unreadable}")
-        elif entry.certificate.rung is rung:
-            wrong = faults(entry.certificate)
-            if not wrong:
-                return Standing(rung=rung, entry=entry, reasons=())
-            reasons += [f"{entry.path.name}: {fault}" for fault in wrong]
-    return Standing(rung=rung, entry=None, reasons=tuple(reasons) or ("there is no certificate of it",))
 
 
 def _files(card: ModelCard) -> Iterator[Path]:
