@@ -69,7 +69,7 @@ def _project(folder: Path) -> dict[str, Any]:
 
     file = folder / "pyproject.toml"
     try:
-        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+        project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
     except (OSError, ValueError) as error:
         raise _unreadable(
             file, f"cannot be read: {error}", "a pyproject.toml with a [project] table"

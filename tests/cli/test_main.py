@@ -26,12 +26,17 @@ TREE = {
         "--numerics --offload --set --image --from --sidecar --dry-run --force --output -o --scale --json --events"
     ),
     "fv models": "--json",
-    "fv models show": "ID --json",
+    "fv models show": "ID --schema --json",
+    "fv plugins": "--check --requirements --json",
+    "fv plugins show": "NAME --json",
+    "fv plugins check": "PATH --json",
+    "fv validate": "ID... --all --recipe --resolve --json",
     "fv weights": "",
     "fv weights pull": "ID --yes -y --check --json",
     "fv weights list": "--json",
     "fv weights verify": "ID --weights --json",
     "fv weights where": "ID --json",
+    "fv config": "OPTION... --json",
     "fv env": "--json",
     "fv explain": "CODE --json",
 }
@@ -194,7 +199,16 @@ def test_an_unknown_variable_is_told(fv: Fv, monkeypatch: pytest.MonkeyPatch, na
 
 
 @pytest.mark.parametrize(
-    "name", ["FV_HOME", "FV_DEBUG", "FV_DEVICE", "FV_GENERATE_STEPS", "FV_QUIET", "FV_WEIGHTS_PULL_YES"]
+    "name",
+    [
+        "FV_HOME",
+        "FV_DEBUG",
+        "FV_DEVICE",
+        "FV_STRICT_PLUGINS",
+        "FV_GENERATE_STEPS",
+        "FV_QUIET",
+        "FV_WEIGHTS_PULL_YES",
+    ],
 )
 def test_a_known_variable_is_not_told(fv: Fv, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")

@@ -56,7 +56,8 @@ def test_a_broken_plugin_is_in_the_document(fv: Fv, broken_plugin: str) -> None:
 def test_a_model_of_a_broken_plugin_names_the_trouble(fv: Fv, broken_plugin: str) -> None:
     told = fv("generate", "a cat", "--model", f"{broken_plugin}/model")
     assert (told.code, told.out) == (3, "")
-    assert told.err.startswith("error[FV103]: plugin later (fv-later 2.5): fv_api 99")
+    assert told.err.startswith("error[FV103]: plugin later (fv-later 2.5, ")
+    assert "fv_api 99" in told.err
 
 
 def test_no_plugin_is_told(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
