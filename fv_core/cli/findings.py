@@ -1,12 +1,12 @@
-"""Checks that go as far as importing every reference of a card, and where in a source a failure lies."""
+"""Checks of a plugin's source and of every reference of a card, and where in a source a failure lies."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -34,20 +34,66 @@ class Finding:
         return {**self.error.to_json(), "place": self.place or None}
 
 
-def check_source(folder: Path) -> tuple[list[PluginRecord], list[Finding]]:
-    """The plugins in `folder`, loaded from there, and everything that is wrong with them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A plugin folder that has been checked: its plugins, the cards of those that load, and what is wrong."""
+
+    records: tuple[PluginRecord, ...]
+    cards: tuple[ModelCard, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What one gate found on one card; `figure` counts what went wrong among `of`."""
+
+    model: str
+    gate: str
+    state: str
+    figure: int
+    of: int
+    counted: str
+    detail: str
+
+    @property
+    def failed(self) -> bool:
+        return self.state != "passed"
+
+    def line(self) -> str:
+        why = f": {self.figure} of {self.of} {self.counted}; {self.detail}" if self.failed else ""
+        return f"{self.model} gate {self.gate} {self.state}{why}"
+
+
+def check_source(folder: Path) -> Source:
+    """The plugins in `folder`, loaded from there before any installed copy, and everything that is wrong with them.
 
     Raises:
         PluginError: FV119, it is not the folder of a plugin.
     """
     registry = Registry(source_records(folder))
     for place in (folder / "src", folder):
-        sys.path.insert(0, str(place))  # before an installed copy of the same plugin
+        sys.path.insert(0, str(place))
     importlib.invalidate_caches()
     errors: list[FvError] = []
     for record in registry.records():
         errors += registry.findings(record.name) or resolve_plugin(registry.load(record.name))
-    return list(registry.records()), [Finding(error=error, place=_place(error, folder)) for error in errors]
+    return Source(
+        records=registry.records(),
+        cards=tuple(registry.cards()),
+        findings=tuple(Finding(error=error, place=_place(error, folder)) for error in errors),
+    )
+
+
+def run_gates(cards: Iterable[ModelCard]) -> Iterator[Gate]:
+    """The gates of the conformance kit on every card that needs no download, on the CPU."""
+    from fv_core.parity.suite import Suite  # loads torch
+    from fv_core.parity.trial import Trial
+
+    for card in cards:
+        if card.checkpoint is None:
+            with Trial(card, device="cpu") as trial:
+                for result in Suite(trial).results():
+                    yield Gate(model=card.model_id, **asdict(result))
 
 
 def resolve_plugin(plugin: LoadedPlugin) -> list[FvError]:

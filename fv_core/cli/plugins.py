@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from fv_core.cli.completion import plugin_names
-from fv_core.cli.findings import Finding, check_source
+from fv_core.cli.findings import Source, check_source, run_gates
 from fv_core.cli.output import Out
 from fv_core.errors import FvError
 from fv_core.plugins import PluginRecord, PluginState, default_registry
@@ -115,24 +115,41 @@ def _traceback(finding: FvError) -> str:
 
 @plugins.command()
 @click.argument("path", metavar="PATH", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--quick", is_flag=True, allow_from_autoenv=False, help="Leave out the gates, which run the models."
+)
 @_AS_JSON
 @click.pass_obj
-def check(out: Out, path: Path, as_json: bool) -> None:
-    """Check the plugin in folder PATH: load it, validate its cards, resolve every reference; exit 1 on a finding."""
-    records, findings = check_source(path.resolve())
+def check(out: Out, path: Path, quick: bool, as_json: bool) -> None:
+    """Check the plugin in folder PATH; exit 1 on a finding.
+
+    Loads it, validates its cards, resolves every reference, and puts the cards that need no download through the
+    gates of the conformance kit.
+    """
+    source = check_source(path.resolve())
+    gates = [] if quick or source.findings else list(run_gates(source.cards))
+    failed = [one for one in gates if one.failed]
     if as_json:
-        told = [finding.to_json() for finding in findings]
-        out.document({"plugins": [asdict(one) for one in records], "ok": not findings, "findings": told})
+        told: dict[str, object] = {
+            "plugins": [asdict(one) for one in source.records],
+            "ok": not source.findings and not failed,
+            "findings": [finding.to_json() for finding in source.findings],
+            "gates": [asdict(one) for one in gates],
+        }
+        out.document(told)
     else:
-        _tell_findings(out, records, findings)
-    if findings:
+        _tell_source(out, source)
+        out.lines(*(one.line() for one in gates))
+    if not as_json and not quick and not source.findings and not gates:
+        out.notice("no gate was run: no card of the plugin works without pulled weights")
+    if source.findings or failed:
         raise click.exceptions.Exit(1)
 
 
-def _tell_findings(out: Out, records: Sequence[PluginRecord], findings: Sequence[Finding]) -> None:
-    for record in records:
+def _tell_source(out: Out, source: Source) -> None:
+    for record in source.records:
         brings = ", ".join(_counts(record)) or "nothing"
         out.lines(f"{record.name}: {record}, {record.state}, brings {brings}")
-    out.lines(*(line for finding in findings for line in finding.lines()))
-    if not findings:
+    out.lines(*(line for finding in source.findings for line in finding.lines()))
+    if not source.findings:
         out.lines("no findings: it loads, its cards are valid, every reference resolves")

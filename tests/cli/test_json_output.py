@@ -64,6 +64,7 @@ ENV = record(
     plugins=several(record(name=TEXT, dist=TEXT, version=TEXT, state=STATE, reason=TEXT)),
     variables=mapping(TEXT),
 )  # fmt: skip
+GATE = record(model=TEXT, gate=TEXT, state=TEXT, figure=WHOLE, of=WHOLE, counted=TEXT, detail=TEXT)
 SIZE = record(width=WHOLE, height=WHOLE)
 PLAIN = {"type": ["number", "string", "boolean"]}
 REQUEST = record(
@@ -102,7 +103,11 @@ DOCUMENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "plugins check": (
         ("plugins", "check", str(Path(__file__).parents[2] / "tests/dists/few_steps")),
-        record(plugins=several(PLUGIN), ok=FLAG, findings=several(FOUND)),
+        record(plugins=several(PLUGIN), ok=FLAG, findings=several(FOUND), gates=several(GATE)),
+    ),
+    "plugins check of a good one": (
+        ("plugins", "check", str(Path(__file__).parents[2] / "tests/dists/good")),
+        record(plugins=several(PLUGIN), ok=FLAG, findings=several(FOUND), gates=several(GATE)),
     ),
     "models": (("models",), record(models=several(MODEL), broken=several(BROKEN))),
     "validate": (("validate", "--all"), record(ok=FLAG, cards=several(VERDICT))),

@@ -29,7 +29,7 @@ TREE = {
     "fv models show": "ID --schema --json",
     "fv plugins": "--check --requirements --json",
     "fv plugins show": "NAME --json",
-    "fv plugins check": "PATH --json",
+    "fv plugins check": "PATH --quick --json",
     "fv validate": "ID... --all --recipe --resolve --json",
     "fv weights": "",
     "fv weights pull": "ID --yes -y --check --json",

@@ -153,8 +153,28 @@ def forget() -> Any:
 def test_check_of_a_folder_that_is_sound_says_so(fv: Fv) -> None:
     told = fv("plugins", "check", DISTS / "good")
     assert (told.code, told.err) == (0, "")
-    assert told.out.startswith("good: fv-good 0.3.1, ready, brings 1 card\nno findings")
-    assert fv("plugins", "check", ROOT / "plugins" / "fv-wan21", "--json").json["ok"] is True
+    first, second, *gates = told.out.splitlines()
+    assert first == "good: fv-good 0.3.1, ready, brings 1 card"
+    assert second.startswith("no findings")
+    assert len(gates) > 5
+    assert all(line.startswith("good/tiny gate ") and line.endswith(" passed") for line in gates)
+    quick = fv("plugins", "check", ROOT / "plugins" / "fv-wan21", "--quick", "--json").json
+    assert (quick["ok"], quick["gates"]) == (True, [])
+
+
+@pytest.mark.usefixtures("forget")
+def test_check_of_a_folder_fails_on_a_gate(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fv_core.loop.flow_denoise import FlowDenoise
+
+    def impure(loop: Any, state: Any) -> Any:
+        state.latent.add_(1)
+        return original(loop, state)
+
+    original = FlowDenoise.next
+    monkeypatch.setattr(FlowDenoise, "next", impure)
+    document = fv("plugins", "check", DISTS / "good", "--json").json
+    states = {one["gate"]: one["state"] for one in document["gates"]}
+    assert (document["ok"], document["findings"], states["next"]) == (False, [], "failed")
 
 
 @pytest.mark.usefixtures("forget")
