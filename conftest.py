@@ -11,6 +11,8 @@ import shutil
 
 import pytest
 
+pytest_plugins = ["fv_core.testing"]
+
 ENABLE = {"ffmpeg": "apt-get install ffmpeg", "ffprobe": "apt-get install ffmpeg"}
 LEFT_OUT = pytest.StashKey[list[str]]()
 

@@ -36,7 +36,7 @@ def kernel_free_next(trial: Trial) -> Finding:
                 yield f"next changed its state, {at}"
         loop.next(state)  # the last word on where the run is
 
-    return _walked(trial, look, "steps whose next is not data alone")
+    return _walked(trial, look, "faults of next")
 
 
 def purity(trial: Trial) -> Finding:
@@ -56,7 +56,7 @@ def purity(trial: Trial) -> Finding:
             elif one != other:
                 yield f"{name} gave something else the second time, {_at(run, work)}"
 
-    return _walked(trial, look, "calls of predict and update that are not pure")
+    return _walked(trial, look, "faults of predict and update")
 
 
 def emission(trial: Trial) -> Finding:

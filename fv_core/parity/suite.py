@@ -30,7 +30,7 @@ _SAME = ("finite", "determinism")
 
 GATES: Final = {
     "validation": Entry(validation, ()),
-    "finite": Entry(gates.finite, ()),
+    "finite": Entry(gates.finite, ("validation",)),
     "next": Entry(conduct.kernel_free_next),
     "purity": Entry(conduct.purity),
     "emission": Entry(conduct.emission),

@@ -62,7 +62,7 @@ class Finding:
 
 
 class Trial:
-    """A card with an engine of its own. Use it as a context manager, or `close` it.
+    """A card with an engine of its own, made when it is needed. Use it as a context manager, or `close` it.
 
     Args:
         device, dtype, weights: as `Engine` takes them.
@@ -79,10 +79,24 @@ class Trial:
         requests: Sequence[Request] | None = None,
     ) -> None:
         self.card = card
+        self.device = device
         self.dtype = dtype
         self.weights = weights
-        self.requests = tuple(_kept(request, card) for request in requests or probes(card))
-        self.engine = Engine([card], device=device, dtype=dtype, weights=weights, offload="none")
+        self._requests = requests
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Raises:
+        FvError: the card is not valid, or it cannot run as asked.
+        """
+        return Engine([self.card], device=self.device, dtype=self.dtype, weights=self.weights, offload="none")
+
+    @cached_property
+    def requests(self) -> tuple[Request, ...]:
+        """Raises:
+        RequestError: a request is not legal for the card.
+        """
+        return tuple(_kept(request, self.card) for request in self._requests or probes(self.card))
 
     @cached_property
     def alone(self) -> tuple[Bits, ...]:
@@ -100,7 +114,8 @@ class Trial:
         return bits(self.engine.run(request).tensors)
 
     def close(self) -> None:
-        self.engine.close()
+        if "engine" in vars(self):
+            self.engine.close()
 
     def __enter__(self) -> Self:
         return self

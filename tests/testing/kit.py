@@ -246,7 +246,6 @@ BROKEN = {
     "LeakOnCancel": card("leak-on-cancel", denoise="LeakOnCancel"),
     "Unseeded": card("unseeded", denoise="Unseeded"),
     "HashSeeded": card("hash-seeded", denoise="HashSeeded"),
+    "Invalid": derive(GOOD, recipe={"assumes_loop": "flow.unknown/v1"}),
 }
 """By what is wrong with them."""
-
-INVALID = derive(GOOD, recipe={"assumes_loop": "flow.unknown/v1"})
