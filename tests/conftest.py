@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 import tomllib
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from fv_core import Engine
 
 MODEL = "wan21/tiny"
+
+os.environ.setdefault("FV_STRICT_PLUGINS", "1")  # a plugin of fv's own that does not work must fail every test
 
 
 @pytest.fixture
@@ -132,6 +135,7 @@ def install_dists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     site = tmp_path / "dists"
     site.mkdir()
     monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("FV_STRICT_PLUGINS", "0")
 
     def install(*names: str) -> Path:
         for name in names or sorted(path.parent.name for path in DISTS.glob("*/pyproject.toml")):

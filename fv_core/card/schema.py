@@ -25,7 +25,8 @@ def request_schema(card: ModelCard) -> Schema:
     """What a request for `card` may say: exactly the JSON objects whose values settle without an error.
 
     Size is [width, height] in pixels. A property that is left out takes its `default`, or, where it has none, is
-    drawn (seed) or the engine's own (numerics).
+    drawn (seed) or the engine's own (numerics). JSON Schema takes 5.0 for an integer; fv takes whole numbers only as
+    such, without a point.
     """
     properties: Schema = {
         "prompt": {"type": "string", "pattern": _visible()},

@@ -49,21 +49,23 @@ prompts = st.one_of(
         ["", " ", "\u200b", "\U000e0001", "\u00ad\t", "a", "a\n", "\ud800a", "\u3000", "\u0600x", "é"]
     ),
 )
-bodies = st.fixed_dictionaries(
-    {"prompt": prompts},
-    optional={
-        "negative_prompt": prompts | odd,
-        "seed": whole | odd,
-        "size": st.one_of(st.tuples(sides, sides).map(list), st.lists(sides, max_size=3), odd),
-        "frames": whole | odd,
-        "fps": numbers | odd,
-        "steps": whole | odd,
-        "guidance": numbers | odd,
-        "numerics": st.sampled_from([*Numerics]).map(str) | odd,
-        "task": st.sampled_from([*TaskType, "i2v"]).map(str) | odd,
-        "params": st.dictionaries(st.sampled_from(["shift", "mode", "tempo"]), numbers | odd, max_size=2),
-    },
+fields: dict[str, st.SearchStrategy[Any]] = {
+    "negative_prompt": prompts | odd,
+    "seed": whole | odd,
+    "size": st.one_of(st.tuples(sides, sides).map(list), st.lists(sides, max_size=3), odd),
+    "frames": whole | odd,
+    "fps": numbers | odd,
+    "steps": whole | odd,
+    "guidance": numbers | odd,
+    "numerics": st.sampled_from([*Numerics]).map(str) | odd,
+    "task": st.sampled_from([*TaskType, "i2v"]).map(str) | odd,
+    "params": st.dictionaries(st.sampled_from(["shift", "mode", "tempo"]), numbers | odd, max_size=2),
+}
+one_field = st.one_of(
+    *(st.fixed_dictionaries({"prompt": st.just("x"), name: values}) for name, values in fields.items())
 )
+"""A field on its own: only there does its border decide."""
+bodies = one_field | st.fixed_dictionaries({"prompt": prompts}, optional=fields)
 
 
 def settles(card: ModelCard, body: dict[str, Any]) -> bool:
@@ -80,6 +82,9 @@ def settles(card: ModelCard, body: dict[str, Any]) -> bool:
 @example(body={"prompt": "a cat"})
 @example(body={"prompt": "\U000e0001"})
 @example(body={"prompt": "x", "frames": 4093})
+@example(body={"prompt": "x", "seed": 2**64})
+@example(body={"prompt": "x", "size": []})
+@example(body={"prompt": "x", "params": {"shift": True}})
 @example(
     body={"prompt": "x", "seed": 2**64 - 1, "steps": 4, "guidance": 2.5, "size": [64, 192], "frames": 25}
 )

@@ -22,6 +22,7 @@ def forget() -> None:
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Writes the distribution `fv-<name>` with the package `fv_<name>` and its entry point in group `fv`."""
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("FV_STRICT_PLUGINS", "0")
     packages = []
 
     def write(name: str, source: str, *, requires: tuple[str, ...] = ()) -> None:
