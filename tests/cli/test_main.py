@@ -23,7 +23,7 @@ TREE = {
     "fv": "--version --quiet -q --color",
     "fv generate": (
         "PROMPT --model --size --frames --fps --steps --guidance --negative --seed --n --device --dtype --weights "
-        "--numerics --offload --set --image --from --sidecar --dry-run --force --output -o --scale --json --events"
+        "--numerics --offload --require-certified --set --image --from --sidecar --dry-run --force --output -o --scale --json --events"
     ),
     "fv models": "--json",
     "fv models show": "ID --schema --json",
@@ -36,6 +36,10 @@ TREE = {
     "fv weights list": "--json",
     "fv weights verify": "ID --weights --json",
     "fv weights where": "ID --json",
+    "fv parity": "",
+    "fv parity check": "ID --rung --record --against --device --dtype --weights --json --events",
+    "fv parity gate": "ID... --device --dtype --weights --json --events",
+    "fv parity certify": "ID --into --device --dtype --weights --json --events",
     "fv config": "OPTION... --json",
     "fv env": "--json",
     "fv explain": "CODE --json",
@@ -93,7 +97,8 @@ def test_help_tells_verbs_and_exit_codes(fv: Fv) -> None:
     told = fv("--help")
     assert told.code == 0
     assert told.err == ""
-    assert all(f"  {verb} " in told.out and text.help in told.out for verb, text in VERBS.items())
+    unwrapped = " ".join(told.out.split())
+    assert all(f" {verb} {text.help}" in unwrapped for verb, text in VERBS.items())
     for code in ("0    ok", "1    ", "2    usage", "3    ", "4    ", "130  cancelled"):
         assert f"\n    {code}" in told.out
 
