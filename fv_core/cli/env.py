@@ -79,7 +79,7 @@ def _section(out: Out, title: str, facts: Iterable[tuple[str, str]]) -> None:
 def _torch() -> _Torch:
     try:
         return _Torch(devices=usable_devices(), threads=compute_threads())
-    except (ImportError, OSError, RuntimeError) as error:
+    except Exception as error:  # whatever keeps torch from loading belongs in the report
         return _Torch(torch_error=f"{type(error).__name__}: {error}")
 
 

@@ -111,7 +111,9 @@ def _points(dist: Distribution) -> list[tuple[str, str]]:
     try:
         return [(point.name, point.value) for point in dist.entry_points if point.group == GROUP]
     except _UNREADABLE:
-        return []  # whose entry points cannot be read declares no plugin
+        file = _info(dist) / "entry_points.txt"
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+        return [(_name(dist), "")] if f"[{GROUP}]" in text else []  # told under the distribution's own name
 
 
 def _records(dist: Distribution, paths: Sequence[str] | None) -> Iterator[PluginRecord]:
@@ -122,6 +124,7 @@ def _records(dist: Distribution, paths: Sequence[str] | None) -> Iterator[Plugin
         )
         try:
             record = replace(record, version=dist.version)
+            tuple(dist.entry_points)  # raises where they cannot be read
             fault = core_mismatch(record, dist.requires) or _source_gone(record)
         except _UNREADABLE as error:
             record = replace(record, version=record.version or "unknown")

@@ -60,8 +60,8 @@ def student(card: ModelCard, limits: tuple[int, int] = (4, 4), **params: Any) ->
     return loop(four, params=params)
 
 
-def causal(card: ModelCard) -> ModelCard:
-    return derive(loop(card, semantics="causal.euler/v1"), recipe={"assumes_loop": "causal.euler/v1"})
+def causal(card: ModelCard, semantics: str = "causal.euler/v1") -> ModelCard:
+    return derive(loop(card, semantics=semantics), recipe={"assumes_loop": semantics})
 
 
 def claiming(card: ModelCard, *rungs: str, required: str = "") -> ModelCard:
@@ -120,6 +120,7 @@ BREAKS: list[tuple[str, str, Break]] = [
     ("FV210", "ep 2", lambda card: plan(card, ep=2)),
     ("FV211", "denoise", lambda card: plan(loop(card, params={"cfg": "joint"}), cfgp=2)),
     ("FV212", "pp_patch 2", lambda card: plan(causal(card), pp_patch=2)),
+    ("FV212", "pp_patch 2", lambda card: plan(causal(card, "ar/v1"), pp_patch=2)),
     ("FV213", "pp_patch 2", lambda card: plan(card, pp_patch=2)),
     ("FV213", "tp 2", lambda card: plan(card, tp=2)),
     ("FV213", "ring 2", lambda card: plan(causal(card), ring=2)),

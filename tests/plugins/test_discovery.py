@@ -138,3 +138,17 @@ def test_metadata_that_cannot_be_read_is_a_row_of_its_own(install_dists: Callabl
     by_dist = {record.name: record for record in discover([str(site)])}
     assert (by_dist["good"].state, by_dist["good"].code) == (PluginState.BROKEN, "FV119")
     assert by_dist["raising-cards"].state is PluginState.DISCOVERED
+
+
+@pytest.mark.parametrize("lines", ["[fv]\ngood\n", "[fv]\ngood = fv_good\n[other]\nbroken\n"])
+def test_entry_points_that_cannot_be_read_are_a_row_of_their_own(
+    lines: str, install_dists: Callable[..., Path]
+) -> None:
+    site = install_dists("good", "raising_cards")
+    points = site / "fv_good-0.3.1.dist-info" / "entry_points.txt"
+    points.write_text(lines)
+    by_name = {record.name: record for record in discover([str(site)])}
+    assert (by_name["fv-good"].state, by_name["fv-good"].code) == (PluginState.BROKEN, "FV119")
+    assert by_name["raising-cards"].state is PluginState.DISCOVERED
+    points.write_bytes(b"[other]\n\xff\xfe")
+    assert [record.name for record in discover([str(site)])] == ["raising-cards"]
