@@ -56,7 +56,18 @@ TOLD_TO_OTHERS = {"At": "interceptors"}
 
 PROVES_NOTHING = ("fv_core.codec", "fv_core.card.validate", "fv_core.card.reads", "dataclasses", "copy")
 WALKERS = {"held_refs", "__post_init__", "__getattribute__"}
-READERS = ("runtime", "loop", "extend", "media", "weights", "cli", "plugins", "cache.stores", "errors")
+READERS = (
+    "runtime",
+    "parity",
+    "loop",
+    "extend",
+    "media",
+    "weights",
+    "cli",
+    "plugins",
+    "cache.stores",
+    "errors",
+)
 
 Reads = dict[tuple[type, str], set[str]]
 
@@ -208,6 +219,8 @@ def run_the_commands(folder: Path) -> None:
     commands = [
         ["models"], ["models", "--json"], ["models", "show", "wan21/tiny"], ["models", "show", "wan21/t2v-14b"],
         ["env"], ["explain", "FV302"], ["explain"], ["plugins"], ["plugins", "--check"], ["plugins", "show", "wan21"],
+        ["parity", "certify", "wan21/tiny"], ["parity", "check", "wan21/tiny", "--rung", "C1"],
+        ["models", "show", "wan21/tiny"],
         ["weights", "list"],
         ["generate", "a ball", *small, "--dry-run"],
         ["generate", "a ball", *small, "--sidecar", "--events", "-o", str(clip)],

@@ -82,7 +82,7 @@ def _standing(card: ModelCard, rung: str) -> str:
     if standing.certificate is None:
         return f"not certified: {standing.reasons[0]}"
     env = standing.certificate.environment
-    return f"certified for {env.device} {env.device_name}, {env.threads} threads ({standing.path})"
+    return f"certified for {env.device} {env.device_name}, threads {env.threads} ({standing.path})"
 
 
 def _defaults(card: ModelCard) -> Iterator[tuple[str, str]]:
