@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 MODEL = "wan21/tiny"
 
-os.environ.setdefault("FV_STRICT_PLUGINS", "1")  # a plugin of fv's own that does not work must fail every test
+os.environ.setdefault(
+    "FV_STRICT_PLUGINS", "1"
+)  # a plugin of fv's own that does not work must fail every test
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from fv_core.plugins.verdict import refused
 
 R = TypeVar("R")
 
-HOOKS: Final = ("fv_cards", "fv_interceptors")
+HOOKS: Final = tuple(name for name in vars(hookspecs) if name.startswith("fv_"))
 
 
 def load(record: PluginRecord) -> LoadedPlugin:

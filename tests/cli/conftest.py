@@ -80,3 +80,17 @@ def broken_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
     yield "later"
     monkeypatch.undo()
     default_registry.cache_clear()
+
+
+@pytest.fixture
+def forget() -> Iterator[None]:
+    """What a check of a source folder put on the path and imported leaves with its test."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in {
+        name
+        for name in sys.modules
+        if name.startswith("fv_") and not name.startswith(("fv_core", "fv_wan21"))
+    } - modules:
+        del sys.modules[name]

@@ -122,11 +122,9 @@ DOCUMENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.usefixtures("forget")
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_is_as_its_schema_says(
-    name: str, fv: Fv, install_dists: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+def test_a_document_is_as_its_schema_says(name: str, fv: Fv, install_dists: Callable[..., Path]) -> None:
     install_dists("few_steps", "good", "twin_a", "twin_b")
     arguments, schema = DOCUMENTS[name]
     told = fv(*arguments, "--json")

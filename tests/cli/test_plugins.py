@@ -137,18 +137,6 @@ def test_show_refuses_an_unknown_plugin(fv: Fv) -> None:
     assert "Did you mean wan21?" in told.err
 
 
-@pytest.fixture
-def forget() -> Any:
-    """What a check put on the path and imported leaves with its test."""
-    path, modules = list(sys.path), set(sys.modules)
-    yield
-    sys.path[:] = path
-    for name in {
-        name for name in sys.modules if name.startswith("fv_") and not name.startswith("fv_core")
-    } - modules:
-        del sys.modules[name]
-
-
 @pytest.mark.usefixtures("forget")
 def test_check_of_a_folder_that_is_sound_says_so(fv: Fv) -> None:
     told = fv("plugins", "check", DISTS / "good")
