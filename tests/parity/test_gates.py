@@ -1,15 +1,19 @@
-"""The gates on endings see what no conforming card does: calls after a cancel, and tensors kept after the end."""
+"""Gates see what no card of the kit does: calls after a cancel, tensors kept after the end, resumes that go astray."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from fv_core.loop.flow_denoise import FlowState
 from fv_core.parity import endings, gates
 from fv_core.parity.suite import GATES, Suite
 from fv_core.parity.trial import GateState, Trial
+from fv_core.runtime import snapshot
+from fv_core.runtime.run import RequestRun
 
 
 def test_a_sound_card_passes_and_every_gate_looks_at_something(trial: Trial) -> None:
@@ -60,8 +64,22 @@ def test_references_that_a_request_does_not_give_back_are_counted(
     assert found.state is GateState.FAILED
 
 
-def test_a_resume_that_starts_over_is_counted(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_cannot_be_read_back_is_counted(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fv_core.loop.flow_denoise.FlowDenoise.State", dict)
     found = gates.resume(trial).result("resume")
     assert (found.state, found.of) == (GateState.FAILED, 12)
     assert found.figure == 5
+
+
+def test_a_resume_that_comes_to_other_bits_is_counted(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    restore = snapshot.restore
+
+    def nudged(run: RequestRun, taken: snapshot.RequestSnapshot) -> None:
+        restore(run, taken)
+        if isinstance(run.state, FlowState):
+            run.state = replace(run.state, latent=run.state.latent + 1)
+
+    monkeypatch.setattr(snapshot, "restore", nudged)
+    found = gates.resume(trial).result("resume")
+    assert (found.state, found.figure, found.of) == (GateState.FAILED, 5, 12)
+    assert found.detail == "resumed before step 4, in denoise, it differs"
