@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+pytest_plugins = ["fv_core.testing"]
+
 ENABLE = {"ffmpeg": "apt-get install ffmpeg", "ffprobe": "apt-get install ffmpeg"}
 LIBRARIES = ("torch", "diffusers", "transformers")
 LEFT_OUT = pytest.StashKey[list[str]]()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import shutil
+import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +24,8 @@ MODEL = "wan21/tiny"
 
 settings.register_profile("fixed", derandomize=True, deadline=None)  # the same examples in every run
 settings.load_profile("fixed")
+# A plugin of fv's own that does not work must fail every test.
+os.environ.setdefault("FV_STRICT_PLUGINS", "1")
 
 
 @pytest.fixture
@@ -92,3 +100,60 @@ def watch(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Watch:
     made = Watch()
     made.put_on(engine, monkeypatch)
     return made
+
+
+DISTS = Path(__file__).parent / "dists"
+"""Tiny distributions, each broken in a way of its own, and a good one."""
+
+
+def write_dist(source: Path, site: Path) -> None:
+    """What an installer leaves in `site` of the project in `source`; of `stale_editable`, what is left of it."""
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
+    extras = project.get("optional-dependencies", {})
+    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {project['version']}"]
+    lines += [f"Requires-Dist: {needed}" for needed in project["dependencies"]]
+    lines += [f"Provides-Extra: {extra}" for extra in extras]
+    lines += [
+        f'Requires-Dist: {one}; extra == "{extra}"' for extra, needed in extras.items() for one in needed
+    ]
+    (info / "METADATA").write_text("\n".join(lines) + "\n")
+    points = project["entry-points"]["fv"].items()
+    (info / "entry_points.txt").write_text(
+        "[fv]\n" + "".join(f"{name} = {module}\n" for name, module in points)
+    )
+    if source.name == "stale_editable":
+        gone = (site / "no-longer-here").as_uri()
+        (info / "direct_url.json").write_text(f'{{"url": "{gone}", "dir_info": {{"editable": true}}}}')
+        return
+    for package in source.glob("fv_*"):
+        shutil.copytree(package, site / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+@pytest.fixture
+def install_dists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Installs the named folders of `tests/dists`, all of them without names, where this process finds them."""
+    from fv_core.plugins import default_registry
+
+    site = tmp_path / "dists"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("FV_STRICT_PLUGINS", "0")
+
+    def install(*names: str) -> Path:
+        for name in names or sorted(path.parent.name for path in DISTS.glob("*/pyproject.toml")):
+            write_dist(DISTS / name, site)
+        importlib.invalidate_caches()
+        default_registry.cache_clear()
+        return site
+
+    yield install
+    for name in [name for name, module in sys.modules.items() if _lies_in(site, module)]:
+        del sys.modules[name]
+    monkeypatch.undo()
+    default_registry.cache_clear()
+
+
+def _lies_in(site: Path, module: object) -> bool:
+    return str(getattr(module, "__file__", None) or "").startswith(str(site))

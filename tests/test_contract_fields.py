@@ -23,10 +23,13 @@ import pytest
 
 from fv_core import Engine, ModelCard, OutputSpec, Request, TaskType, derive
 from fv_core.cli.main import run as fv
+from fv_core.cli.presence import presence
+from fv_core.cli.show import card_lines
 from fv_core.errors import PluginError
 from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
-from fv_core.plugins import find_card, registry
+from fv_core.parallel import Axis, ParallelPlan
+from fv_core.plugins import default_registry, find_card
 from fv_core.program import When
 from fv_core.request import Modality, ModalPart
 from fv_core.runtime.snapshot import RequestSnapshot
@@ -38,6 +41,7 @@ CONTRACTS = (
     "fv_core.cache.ref",
     "fv_core.loop.work",
     "fv_core.loop.contract",
+    "fv_core.parallel",
     "fv_core.extend.contract",
     "fv_core.plugins.record",
     "fv_core.errors.codes",
@@ -52,7 +56,18 @@ TOLD_TO_OTHERS = {"At": "interceptors"}
 
 PROVES_NOTHING = ("fv_core.codec", "fv_core.card.validate", "fv_core.card.reads", "dataclasses", "copy")
 WALKERS = {"held_refs", "__post_init__", "__getattribute__"}
-READERS = ("runtime", "loop", "extend", "media", "weights", "cli", "plugins", "cache.stores", "errors")
+READERS = (
+    "runtime",
+    "parity",
+    "loop",
+    "extend",
+    "media",
+    "weights",
+    "cli",
+    "plugins",
+    "cache.stores",
+    "errors",
+)
 
 Reads = dict[tuple[type, str], set[str]]
 
@@ -203,7 +218,9 @@ def run_the_commands(folder: Path) -> None:
     small = ["--size", "16x16", "--frames", "5", "--steps", "2", "--seed", "3"]
     commands = [
         ["models"], ["models", "--json"], ["models", "show", "wan21/tiny"], ["models", "show", "wan21/t2v-14b"],
-        ["env"], ["explain", "FV302"], ["explain"],
+        ["env"], ["explain", "FV302"], ["explain"], ["plugins"], ["plugins", "--check"], ["plugins", "show", "wan21"],
+        ["parity", "certify", "wan21/tiny"], ["parity", "check", "wan21/tiny", "--rung", "C1"],
+        ["models", "show", "wan21/tiny"],
         ["weights", "list"],
         ["generate", "a ball", *small, "--dry-run"],
         ["generate", "a ball", *small, "--sidecar", "--events", "-o", str(clip)],
@@ -211,6 +228,8 @@ def run_the_commands(folder: Path) -> None:
     ]  # fmt: skip
     for command in commands:
         assert fv(command) == 0, command
+    spread = derive(joint(), parallelism=(ParallelPlan(axes={Axis.SP: 2}),))
+    assert any("sp=2" in line for line in card_lines(spread, presence(spread)))  # what `models show` prints
     assert fv(["generate", " ", "--json"]) == 2
     assert fv(["generate", "a ball", "--model", "wan21/t2v-1.3b"]) == 3
     with pytest.MonkeyPatch.context() as patch:
@@ -225,8 +244,7 @@ def _fail(*call: object) -> None:
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No settings of this machine, and no plugin that another test has loaded."""
-    registry.plugin_records.cache_clear()
-    registry._loaded.cache_clear()
+    default_registry.cache_clear()
     monkeypatch.chdir(tmp_path)
     for name in ("FV_HOME", "HF_HOME", "XDG_CONFIG_HOME", "HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))

@@ -74,6 +74,17 @@ FORBIDDEN = {
         "fv_core/cli/main.py",
         "def lazy() -> None:\n    import torch",
     ),
+    "a plugin imports the ladder": (
+        "Plugins import contracts only",
+        "fv_wan21/reference.py",
+        "import fv_core.parity.ladder",
+    ),
+    "parity imports the kit": ("Layers of core", "fv_core/parity/suite.py", "import fv_core.testing"),
+    "a gate imports pytest": (
+        "Only the author's kit imports pytest",
+        "fv_core/parity/gates.py",
+        "import pytest",
+    ),
     "a second reader of metadata": (
         "One module reads installed metadata",
         "fv_core/runtime/engine.py",
@@ -97,4 +108,6 @@ def test_a_cycle_inside_the_runtime_breaks_its_contract(tree: Path) -> None:
     for name, other in (("first", "second"), ("second", "first")):
         (tree / f"fv_core/runtime/{name}.py").write_text(f"import fv_core.runtime.{other}\n")
     result = lint_imports(tree, "--no-cache")
-    assert broken_contracts(result.stdout) == ["No cycles inside the runtime"], result.stdout + result.stderr
+    assert broken_contracts(result.stdout) == ["No cycles inside parity and the runtime"], (
+        result.stdout + result.stderr
+    )

@@ -115,13 +115,15 @@ def test_a_distribution_out_of_step_is_found(breakage: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("dist", DISTS, ids=lambda dist: read(dist)["project"]["name"])
 def test_a_distribution_lists_what_it_imports(dist: Path) -> None:
     project = read(dist)["project"]
-    declared = {canonicalize_name(Requirement(line).name) for line in project["dependencies"]} | {
-        project["name"]
-    }
+    extras = project.get("optional-dependencies", {})
     owners = {package: [read(other)["project"]["name"]] for other in DISTS for package in packages(other)}
     owners = {**packages_distributions(), **owners}  # an editable install does not tell its packages
     for package in packages(dist):
         for source in (dist / package).rglob("*.py"):
+            # A package named as an extra is for those who install it.
+            extra = extras.get(source.relative_to(dist / package).parts[0], [])
+            lines = [*project["dependencies"], *extra, project["name"]]
+            declared = {canonicalize_name(Requirement(line).name) for line in lines}
             for name in imported(source) - sys.stdlib_module_names:
                 assert declared & {canonicalize_name(owner) for owner in owners[name]}, (
                     f"{source} imports {name}"

@@ -60,12 +60,25 @@ def test_starting_loads_nothing_heavy_and_no_plugin(code: str, tmp_path: Path) -
         ("generate", "--help"),
         ("models", "--json"),
         ("models", "show", "wan21/tiny", "--json"),
+        ("models", "show", "wan21/tiny", "--schema"),
+        ("plugins", "--check", "--json"),
+        ("plugins", "show", "wan21"),
+        ("validate", "--all"),
+        ("validate", "--help"),
+        ("config", "--json"),
         ("weights", "--help"),
     ],
     ids=" ".join,
 )
 def test_a_command_that_only_tells_loads_nothing_heavy(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert not loaded_by(command(*arguments), tmp_path) & HEAVY
+
+
+@pytest.mark.parametrize(
+    "arguments", [("plugins",), ("plugins", "--json"), ("plugins", "--requirements")], ids=" ".join
+)
+def test_the_listing_of_plugins_imports_none(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    assert not loaded_by(command(*arguments), tmp_path) & (HEAVY | PLUGINS)
 
 
 def test_a_listing_of_models_loads_the_plugin_that_offers_them(tmp_path: Path) -> None:
@@ -75,6 +88,12 @@ def test_a_listing_of_models_loads_the_plugin_that_offers_them(tmp_path: Path) -
 def test_completion_loads_nothing_heavy_and_no_plugin(tmp_path: Path) -> None:
     loaded = loaded_by(command(), tmp_path, _FV_COMPLETE="bash_source")
     assert not loaded & (HEAVY | PLUGINS)
+
+
+@pytest.mark.parametrize("words", ["fv generate --model wan21/", "fv models show w", "fv plugins show "])
+def test_completing_an_id_loads_nothing_heavy(words: str, tmp_path: Path) -> None:
+    asked = {"_FV_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    assert not loaded_by(command(), tmp_path, **asked) & HEAVY
 
 
 @pytest.mark.parametrize("module", sorted(HEAVY - {"diffusers", "transformers"}))

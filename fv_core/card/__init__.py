@@ -1,6 +1,7 @@
 """Cards: typed, validated (recipe, runtime) pairs. Free of torch and numpy."""
 
 from fv_core.card.card import (
+    LADDER,
     CheckpointManifest,
     Defaults,
     LatentSpec,
@@ -11,6 +12,7 @@ from fv_core.card.card import (
     ParitySpec,
     Precision,
     RecipeSpec,
+    Rung,
     SigmaRule,
     derive,
 )
@@ -19,6 +21,7 @@ from fv_core.card.limits import FrameRule, ParamRule, SizeRule
 from fv_core.card.validate import validate
 
 __all__ = [
+    "LADDER",
     "CheckpointManifest",
     "ComponentSpec",
     "Defaults",
@@ -34,6 +37,7 @@ __all__ = [
     "ParitySpec",
     "Precision",
     "RecipeSpec",
+    "Rung",
     "SigmaRule",
     "SizeRule",
     "derive",

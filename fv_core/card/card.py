@@ -7,13 +7,28 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from fv_core import codec
 from fv_core.card.component import ComponentSpec, Geometry
 from fv_core.card.limits import FrameRule, ParamRule, SizeRule
+from fv_core.parallel import ParallelPlan
 from fv_core.program import Program
 from fv_core.request import Size, TaskType
+
+
+class Rung(StrEnum):
+    """The ladder of parity, from parts to the whole: a higher rung promises more."""
+
+    COMPONENT = "C0"
+    TRAJECTORY = "C1"
+    BEHAVIOUR = "C2"
+    DISTRIBUTION = "C3"
+    ARTIFACT = "C4"
+
+
+LADDER: Final = tuple(Rung)
+"""All rungs in order."""
 
 
 class Method(StrEnum):
@@ -57,6 +72,8 @@ class RecipeSpec:
         sigma_rule: the unshifted sigma grid.
         shift: flow shift, > 0.
         guidance: default classifier-free guidance scale, >= 1; 1 is off.
+        precision: torch dtype name that the weights were made in; "" is not stated.
+        consistency_required: the lowest rung of parity that the weights can be served with; "" requires none.
     """
 
     assumes_loop: str
@@ -66,17 +83,22 @@ class RecipeSpec:
     sigma_rule: SigmaRule = SigmaRule.DIFFUSERS
     shift: float = 1.0
     guidance: float = 1.0
+    precision: str = ""
+    consistency_required: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParitySpec:
     """What the card claims to reproduce: `rungs` of the ladder (C0 component .. C4 artifact), against which version.
 
-    `tolerance` is the largest absolute difference in latents and frames under reference numerics in fp32.
+    `runner` is the `"module:attr"` of a function `(components, card, request) -> Mapping[str, Tensor]` that runs the
+    reference over the card's own modules and returns its taps in order; "" where there is none. `tolerance` is the
+    largest absolute difference in any tap under reference numerics.
     """
 
     reference: str
     reference_version: str
+    runner: str = ""
     rungs: tuple[str, ...] = ("C1",)
     tolerance: float = 0.0
 
@@ -132,6 +154,7 @@ class ModelCard:
     """A deployable model: the pair of recipe and runtime. Frozen data; variants are `derive(card, ...)`.
 
     `model_id` is `<plugin>/<model>`. Components and loops are named by ids that only this card gives meaning to.
+    `parallelism` lists the plans that the model may be spread over devices by; one device is always legal.
     """
 
     model_id: str
@@ -146,6 +169,7 @@ class ModelCard:
     checkpoint: CheckpointManifest | None = None
     latent: LatentSpec = LatentSpec()
     precision: Precision = Precision()
+    parallelism: tuple[ParallelPlan, ...] = ()
     defaults: Defaults = Defaults()
     limits: Limits = Limits()
     params: Mapping[str, ParamRule] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
 from fv_core.errors import CardError
@@ -14,8 +14,7 @@ YIELDS = {TaskType.T2V: "video"}
 
 
 def reads(task: TaskType, program: Program) -> Iterator[CardError]:
-    """FV205 for each read that may find nothing, and for each id that two nodes share."""
-    yield from _shared_ids(task, program)
+    """FV205 for each read that may find nothing."""
     written: defaultdict[str, set[When | None]] = defaultdict(set)  # slot -> when each of its writers runs
     for slot in REQUEST_SLOTS:
         written[slot].add(None)
@@ -29,19 +28,6 @@ def reads(task: TaskType, program: Program) -> Iterator[CardError]:
         slot = program.artifacts.get(artifact, "")
         if None not in written.get(slot, ()):
             yield _unwritten(f"programs.{task}.artifacts[{artifact}]", slot, written)
-
-
-def _shared_ids(task: TaskType, program: Program) -> Iterator[CardError]:
-    for node_id, count in Counter(node.id for node in program.nodes).items():
-        if count > 1:
-            yield CardError(
-                "FV205",
-                name=f"programs.{task} node id",
-                value=node_id,
-                rule=f"names {count} nodes, whose caches and events could not be told apart",
-                legal="an id of its own for every node",
-                remedy="Rename all but one.",
-            )
 
 
 def _is_optional(node: Node, role: str) -> bool:

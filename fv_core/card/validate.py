@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields
 from typing import Final
 
-from fv_core.card.card import ModelCard, SigmaRule
+from fv_core.card.card import ModelCard
 from fv_core.card.limits import MAX_FPS
+from fv_core.card.placement import placements
 from fv_core.card.reads import reads
+from fv_core.card.recipe_rules import assumed_loop, made_in, parity, sampler_facts
 from fv_core.errors import CardError
 from fv_core.program import REQUEST_NUMBERS, ComponentNode, LoopNode
 
@@ -22,11 +23,7 @@ def validate(card: ModelCard) -> tuple[CardError, ...]:
 
     What needs the loop classes themselves (FV202, FV206) is checked when they are resolved.
     """
-    return tuple(
-        _named(card, finding)
-        for rule in (_assumed_loop, _references, _programs, _sampler_facts, _precision, _grid, _defaults)
-        for finding in rule(card)
-    )
+    return tuple(_named(card, finding) for rule in RULES for finding in rule(card))
 
 
 def _named(card: ModelCard, error: CardError) -> CardError:
@@ -38,19 +35,6 @@ def _named(card: ModelCard, error: CardError) -> CardError:
         legal=error.legal,
         remedy=error.remedy,
     )
-
-
-def _assumed_loop(card: ModelCard) -> Iterator[CardError]:
-    declared = sorted({spec.semantics for spec in card.loops.values()})
-    if card.recipe.assumes_loop not in declared:
-        yield CardError(
-            "FV201",
-            name="recipe.assumes_loop",
-            value=card.recipe.assumes_loop,
-            rule="is not the semantics of a declared loop",
-            legal=", ".join(declared),
-            remedy="Bind a loop with that semantics, or correct recipe.assumes_loop.",
-        )
 
 
 def _references(card: ModelCard) -> Iterator[CardError]:
@@ -89,29 +73,18 @@ def _programs(card: ModelCard) -> Iterator[CardError]:
         yield from reads(task, program)
 
 
-def _sampler_facts(card: ModelCard) -> Iterator[CardError]:
-    recipe, limits = card.recipe, card.limits
-    least, most = limits.steps
-    if not isinstance(recipe.steps, int) or not least <= recipe.steps <= most:
-        yield _fact("steps", recipe.steps, f"{least} to {most}")
-    if recipe.sigma_rule not in tuple(SigmaRule):
-        yield _fact("sigma_rule", recipe.sigma_rule, ", ".join(SigmaRule))
-    if not (math.isfinite(recipe.shift) and recipe.shift > 0):
-        yield _fact("shift", recipe.shift, "a finite number greater than 0")
-    low, high = limits.guidance
-    if not low <= recipe.guidance <= high:
-        yield _fact("guidance", recipe.guidance, f"{low:g} to {high:g}")
-
-
-def _fact(name: str, value: object, legal: str) -> CardError:
-    return CardError(
-        "FV203",
-        name=f"recipe.{name}",
-        value=value,
-        rule="is not a legal sampler fact",
-        legal=legal,
-        remedy="Correct the recipe, or the card's limits.",
-    )
+def _node_ids(card: ModelCard) -> Iterator[CardError]:
+    for task, program in card.programs.items():
+        ids = [node.id for node in program.nodes]
+        for ident in sorted({ident for ident in ids if ids.count(ident) > 1}):
+            yield CardError(
+                "FV215",
+                name=f"programs.{task}",
+                value=ident,
+                rule=f"is the id of {ids.count(ident)} nodes",
+                legal="an id per node",
+                remedy="Give each node an id of its own.",
+            )
 
 
 def _precision(card: ModelCard) -> Iterator[CardError]:
@@ -162,3 +135,18 @@ def _default(name: str, value: object, legal: str) -> CardError:
         legal=legal,
         remedy="Correct the value or the limit.",
     )
+
+
+RULES: Final[tuple[Callable[[ModelCard], Iterator[CardError]], ...]] = (
+    assumed_loop,
+    _references,
+    _node_ids,
+    _programs,
+    sampler_facts,
+    made_in,
+    _precision,
+    parity,
+    placements,
+    _grid,
+    _defaults,
+)

@@ -10,10 +10,10 @@ from fv_core.cli.options import Options
 from fv_core.cli.values import settings
 from fv_core.errors import RequestError
 from fv_core.plugins import find_card
-from fv_core.request import Modality, ModalPart, Numerics, OutputSpec, Request, ResolvedRequest
+from fv_core.request import Modality, ModalPart, Numerics, Request, ResolvedRequest
 from fv_core.runtime.device import check_device, check_dtype
 from fv_core.runtime.models import default_model
-from fv_core.runtime.resolve import resolve
+from fv_core.runtime.resolve import as_stated, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +85,7 @@ def _repeated(options: Options, file: Path) -> Asked:
         )
     device = options.device if "device" in options.flags else recorded.used.environment.device
     dtype = options.dtype if "dtype" in options.flags else recorded.used.dtype
-    return _asked(card, (_as_stated(recorded.request),), device=device, dtype=dtype, recorded=recorded)
+    return _asked(card, (as_stated(recorded.request),), device=device, dtype=dtype, recorded=recorded)
 
 
 def _asked(
@@ -98,21 +98,3 @@ def _asked(
 ) -> Asked:
     settled = tuple(resolve(request, card, Numerics.EXACT) for request in requests)
     return Asked(card=card, requests=requests, settled=settled, device=device, dtype=dtype, recorded=recorded)
-
-
-def _as_stated(settled: ResolvedRequest) -> Request:
-    return Request(
-        prompt=settled.prompt,
-        model=settled.model,
-        task=settled.task,
-        negative_prompt=settled.negative_prompt,
-        seed=settled.seed,
-        size=(settled.size.width, settled.size.height),
-        frames=settled.frames,
-        fps=settled.fps,
-        steps=settled.steps,
-        guidance=settled.guidance,
-        numerics=settled.numerics,
-        params=settled.params,
-        output=OutputSpec(keep=settled.keep),
-    )

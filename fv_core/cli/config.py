@@ -1,120 +1,114 @@
-"""Settings in files: `./fv.toml` before the user's `config.toml`, both after flags and environment variables.
-
-A file has one table per verb that reads it, with the names of the verb's options: `[generate]`, `steps = 30`.
-"""
+"""`fv config`: the settings that `fv generate` would use, and where each of them comes from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
-from pathlib import Path
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
-from fv_core.cli import values
-from fv_core.errors import RequestError
+from fv_core.card import ModelCard
+from fv_core.cli.generate import generate
+from fv_core.cli.output import Out
+from fv_core.cli.settings import configurable, origins
+from fv_core.home import home
+from fv_core.plugins import find_card
+from fv_core.runtime.models import default_model
 
-TABLES: Final = ("generate",)
-"""Verbs whose options files may set."""
-
-_KINDS: Final[Mapping[object, tuple[type, ...]]] = {
-    values.number: (int, float),
-    values.real: (int, float),
-    values.rate: (int, float, str),
-}
-_WORDS: Final = {bool: "true or false", int: "a number", list: "a list of strings", str: "a string"}
+_VERB: Final = "generate"
 
 
-def config_files() -> tuple[Path, ...]:
-    """Where settings are looked for, the first to be heeded first; they need not exist."""
-    import platformdirs
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """One setting. `origin` is "flag", a variable's name, a file, the card's id, or "built in"."""
 
-    return (Path("fv.toml"), Path(platformdirs.user_config_dir("fv", appauthor=False)) / "config.toml")
-
-
-class ConfiguredCommand(click.Command):
-    """A command whose options take their defaults from files. Help and completion read none."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        wants_help = "--help" in args
-        if info_name is not None and not wants_help and not extra.get("resilient_parsing"):
-            extra["default_map"] = settings(self, info_name)
-        return super().make_context(info_name, args, parent, **extra)
+    name: str
+    value: object
+    origin: str
 
 
-def settings(command: click.Command, verb: str) -> MutableMapping[str, Any]:
-    """What the files say for `verb`, by parameter name.
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document.")
+@click.argument("options", metavar="OPTION...", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def config(ctx: click.Context, options: tuple[str, ...], as_json: bool) -> None:
+    """Show what `fv generate` would use, and from where.
 
-    Raises:
-        RequestError: FV316, a file cannot be read, or holds an unknown table or key or a value of the wrong type.
+    Flags come first, then FV_GENERATE_<OPTION>, ./fv.toml, the user's config.toml, and the card. Options of
+    `fv generate` may be given to see what they change.
     """
-    found: dict[str, Any] = {}
-    for file in reversed(config_files()):
-        for key, value in _table(file, verb).items():
-            found[_checked(command, f"{file}: {verb}.{key}", key, value)] = value
-    return found
+    out = ctx.ensure_object(Out)
+    found = [*_options(ctx, list(options)), *_variables()]
+    if as_json:
+        out.document({"settings": [asdict(one) for one in found]})
+        return
+    out.table(("SETTING", "VALUE", "FROM"), [(one.name, _told(one.value), one.origin) for one in found])
 
 
-def configurable(command: click.Command) -> dict[str, click.Option]:
-    """The options that files may set, by their long name; those that only make sense once are left out."""
-    return {_long(one): one for one in _options(command) if one.allow_from_autoenv}
+def _options(ctx: click.Context, given: list[str]) -> Iterator[_Setting]:
+    inner = generate.make_context(_VERB, given, parent=ctx.parent)
+    files, model = origins(generate, _VERB), inner.params["model"]
+    card = default_model() if model is None else find_card(model)
+    of_card = _of_card(card)
+    for name, option in sorted(configurable(generate).items()):
+        assert option.name is not None
+        value, source = inner.params[option.name], inner.get_parameter_source(option.name)
+        if source is ParameterSource.DEFAULT and value is None and option.name in of_card:
+            yield _Setting(name=name, value=of_card[option.name], origin=f"card {card.model_id}")
+            continue
+        origin = {
+            ParameterSource.COMMANDLINE: "flag",
+            ParameterSource.ENVIRONMENT: _variable(option, inner),
+            ParameterSource.DEFAULT_MAP: str(files.get(option.name, "")),
+        }
+        yield _Setting(
+            name=name, value=_plain(value), origin=origin.get(source, "built in") if source else ""
+        )
 
 
-def _options(command: click.Command) -> Iterator[click.Option]:
-    return (one for one in command.params if isinstance(one, click.Option))
+def _of_card(card: ModelCard) -> dict[str, object]:
+    """What the card decides where nobody says anything, by parameter name."""
+    defaults, recipe = card.defaults, card.recipe
+    return {
+        "model": card.model_id,
+        "size": str(defaults.size),
+        "frames": defaults.frames,
+        "fps": defaults.fps,
+        "steps": recipe.steps,
+        "guidance": recipe.guidance,
+        "negative": defaults.negative_prompt,
+    }
 
 
-def _long(option: click.Option) -> str:
-    return max(option.opts, key=len).lstrip("-")
+def _variable(option: click.Option, ctx: click.Context) -> str:
+    """The variable that gave the value: the first of its names that is set."""
+    listed = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+    names = [*listed, f"{ctx.auto_envvar_prefix}_{str(option.name).upper()}"]
+    return next((name for name in names if os.environ.get(name)), names[-1])
 
 
-def _table(file: Path, verb: str) -> Mapping[str, Any]:
-    import tomllib  # only a process that reads settings needs it
-
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise _wrong(str(file), None, f"cannot be read: {error}", "", "Correct the file.") from error
-    for name, table in tables.items():
-        if name not in TABLES or not isinstance(table, dict):
-            legal = ", ".join(f"[{known}]" for known in TABLES)
-            raise _wrong(f"{file}: {name}", None, "is not a table that fv reads", legal, "Remove it.")
-    chosen: dict[str, Any] = tables.get(verb, {})
-    return chosen
+def _variables() -> Iterator[_Setting]:
+    """What only variables set."""
+    built_in: dict[str, Any] = {"FV_HOME": str(home()), "FV_PLUGINS": None, "FV_STRICT_PLUGINS": None}
+    for name, default in {**built_in, "FV_DEBUG": None, "NO_COLOR": None}.items():
+        value = os.environ.get(name)
+        yield _Setting(
+            name=name, value=default if value is None else value, origin="built in" if value is None else name
+        )
 
 
-def _checked(command: click.Command, where: str, key: str, value: Any) -> str:
-    """The name of the parameter that `key` sets; `value` is of its type and form."""
-    known = configurable(command)
-    if key not in known:
-        raise _wrong(where, None, "is not a setting", ", ".join(sorted(known)), "Correct the name.")
-    option = known[key]
-    kinds = _kinds(option)
-    listed = option.multiple and isinstance(value, list) and all(isinstance(item, str) for item in value)
-    if type(value) not in kinds or (option.multiple and not listed):
-        raise _wrong(where, value, "is of the wrong type", _WORDS[kinds[0]], "Correct the value.")
-    try:
-        option.type_cast_value(click.Context(command), value)
-    except click.BadParameter as error:
-        rule = f"is not legal: {error.message.removesuffix('.')}"
-        raise _wrong(where, value, rule, "", "Correct the value.") from error
-    assert option.name is not None
-    return option.name
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return (
+            "x".join(map(str, value)) if all(isinstance(one, int) for one in value) and value else list(value)
+        )
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
-def _kinds(option: click.Option) -> tuple[type, ...]:
-    if option.is_flag:
-        return (bool,)
-    if option.multiple:
-        return (list,)
-    if isinstance(option.type, click.IntRange):
-        return (int,)
-    return _KINDS.get(getattr(option.type, "func", None), (str,))
-
-
-def _wrong(name: str, value: object, rule: str, legal: str, remedy: str) -> RequestError:
-    return RequestError("FV316", name=name, value=value, rule=rule, legal=legal, remedy=remedy)
+def _told(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "-"
+    return "-" if value is None else str(value) or "''"

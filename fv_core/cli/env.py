@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
 from fv_core import __version__
-from fv_core.cli.config import config_files
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import hub_cache
+from fv_core.cli.settings import config_files
 from fv_core.home import home
-from fv_core.plugins import broken_plugins, plugin_records
+from fv_core.plugins import default_registry, plugin_records
 from fv_core.plugins.discovery import requirement_versions
 from fv_core.runtime.device import DeviceFacts, compute_threads, usable_devices
 
@@ -62,23 +62,24 @@ def env(out: Out, as_json: bool) -> None:
         out.document({**facts, **asdict(torch), **listed, "variables": variables})
         return
     out.lines(f"fv {__version__}, Python {python}", platform.platform())
-    _section(out, "versions", versions)
-    _section(out, "devices", dict(_device_rows(torch)))
-    _section(out, "paths", {one.name: f"{one.path}  ({_told_size(one)})" for one in places})
-    _section(out, "variables", variables)
-    _section(out, "plugins", {one.name: _told_plugin(one) for one in plugins})
+    _section(out, "versions", versions.items())
+    _section(out, "devices", _device_rows(torch))
+    _section(out, "paths", ((one.name, f"{one.path}  ({_told_size(one)})") for one in places))
+    _section(out, "variables", variables.items())
+    _section(out, "plugins", ((one.name, _told_plugin(one)) for one in plugins))
 
 
-def _section(out: Out, title: str, facts: Mapping[str, str]) -> None:
-    width = max(map(len, facts), default=0)
-    rows = [f"  {name:<{width}}  {fact}" for name, fact in facts.items()]
+def _section(out: Out, title: str, facts: Iterable[tuple[str, str]]) -> None:
+    listed = list(facts)
+    width = max((len(name) for name, _ in listed), default=0)
+    rows = [f"  {name:<{width}}  {fact}" for name, fact in listed]
     out.lines("", title, *(rows or ["  none"]))
 
 
 def _torch() -> _Torch:
     try:
         return _Torch(devices=usable_devices(), threads=compute_threads())
-    except (ImportError, OSError, RuntimeError) as error:
+    except Exception as error:  # whatever keeps torch from loading belongs in the report
         return _Torch(torch_error=f"{type(error).__name__}: {error}")
 
 
@@ -94,7 +95,7 @@ def _versions() -> dict[str, str]:
     for dist in ("fv-core", *(record.dist for record in plugin_records())):
         try:
             found |= requirement_versions(dist)
-        except ImportError as error:  # a requirement is not installed
+        except (ImportError, ValueError) as error:  # it is not installed, or its metadata is malformed
             found[f"{dist} requires"] = str(error)
     return dict(sorted(found.items()))
 
@@ -119,17 +120,15 @@ def _told_size(place: _Place) -> str:
 
 
 def _plugins() -> Iterator[_Plugin]:
-    broken = broken_plugins()
-    for record in plugin_records():
-        error = broken.get(record)
+    for record in default_registry().check():
         yield _Plugin(
             name=record.name,
             dist=record.dist,
             version=record.version,
-            state="ready" if error is None else "broken",
-            reason="" if error is None else f"error[{error.code}]: {error.message}",
+            state=record.state,
+            reason=f"error[{record.code}]: {record.reason}" if record.code else record.reason,
         )
 
 
 def _told_plugin(plugin: _Plugin) -> str:
-    return f"{plugin.dist} {plugin.version}, {plugin.state} {plugin.reason}".rstrip()
+    return f"{plugin.dist} {plugin.version}, {plugin.state} {' '.join(plugin.reason.split())}".rstrip()

@@ -6,6 +6,7 @@ import textwrap
 
 import click
 
+from fv_core.cli.completion import codes
 from fv_core.cli.output import Out
 from fv_core.errors import CODES, ErrorCode, RequestError
 
@@ -13,7 +14,7 @@ _WIDTH = 100
 
 
 @click.command()
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=codes)
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document.")
 @click.pass_obj
 def explain(out: Out, code: str | None, as_json: bool) -> None:

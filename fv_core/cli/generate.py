@@ -10,9 +10,10 @@ import click
 from click.core import ParameterSource
 
 from fv_core.cli import values
-from fv_core.cli.config import ConfiguredCommand
+from fv_core.cli.completion import model_ids
 from fv_core.cli.options import Options
 from fv_core.cli.output import Out
+from fv_core.cli.settings import ConfiguredCommand
 
 _once = partial(click.option, allow_from_autoenv=False)  # makes sense for one run: no variable, no setting
 _path = click.Path(path_type=Path)
@@ -20,7 +21,9 @@ _path = click.Path(path_type=Path)
 
 @click.command(cls=ConfiguredCommand)
 @click.argument("prompt", required=False)
-@click.option("--model", metavar="ID", help="A model of `fv models`.  [default: wan21/tiny]")
+@click.option(
+    "--model", metavar="ID", shell_complete=model_ids, help="A model of `fv models`.  [default: wan21/tiny]"
+)
 @click.option("--size", type=values.size, metavar="WxH", help="Width and height in pixels.")
 @click.option("--frames", type=values.number, metavar="N", help="Length of the clip.")
 @click.option("--fps", type=values.rate, metavar="N", help="Frames per second, such as 16 or 30000/1001.")
@@ -64,6 +67,9 @@ _path = click.Path(path_type=Path)
     type=click.Choice(("auto", "none", "component")),
     default="auto",
     help="Keep weights in host memory until they compute.",
+)
+@click.option(
+    "--require-certified", is_flag=True, help="Refuse a model without valid certificates for this machine."
 )
 @click.option(
     "--set", "set", multiple=True, metavar="K=V", help="A parameter that the card declares, such as shift=5."

@@ -27,7 +27,13 @@ class Verb(NamedTuple):
 VERBS: Final = {
     "generate": Verb("fv_core.cli.generate", "Make clips from PROMPT and print their paths."),
     "models": Verb("fv_core.cli.models", "List the installed models, or show one."),
+    "plugins": Verb("fv_core.cli.plugins", "List the installed plugins, show one, or check one's source."),
+    "validate": Verb("fv_core.cli.validate", "Check cards against every load-time rule."),
     "weights": Verb("fv_core.cli.weights", "Fetch, list, verify and find model weights."),
+    "parity": Verb(
+        "fv_core.cli.parity", "Measure models against their references, run their gates, and certify them."
+    ),
+    "config": Verb("fv_core.cli.config", "Show what `fv generate` would use, and from where."),
     "env": Verb("fv_core.cli.env", "Show versions, devices, paths and plugins, for reports."),
     "explain": Verb("fv_core.cli.explain", "Explain error CODE at length; without CODE, list all of them."),
 }

@@ -41,6 +41,7 @@ def make(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> N
         dtype=asked.dtype,
         weights=options.weights,
         offload=options.offload,
+        require_certified=options.require_certified,
     ) as engine:
         differences = tell_differences(asked, engine, out)
         for index, (request, target) in enumerate(zip(asked.requests, files, strict=True)):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from fv_core.card import ModelCard
+from fv_core.card.schema import request_schema
+from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import presence
 from fv_core.cli.show import card_lines
@@ -40,12 +42,21 @@ def models(ctx: click.Context, as_json: bool) -> None:
 
 
 @models.command()
-@click.argument("model_id", metavar="ID")
+@click.argument("model_id", metavar="ID", shell_complete=model_ids)
+@click.option(
+    "--schema",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Print the legal requests as JSON Schema instead.",
+)
 @_AS_JSON
 @click.pass_obj
-def show(out: Out, model_id: str, as_json: bool) -> None:
+def show(out: Out, model_id: str, schema: bool, as_json: bool) -> None:
     """Show the card of model ID; with --json, the canonical text that its digest is the sha256 of."""
     card = find_card(model_id)
+    if schema:
+        out.document(request_schema(card))
+        return
     out.lines(*([card.to_json()] if as_json else card_lines(card, presence(card))))
 
 

@@ -39,6 +39,7 @@ class Options:
     weights: Path | None
     numerics: str | None
     offload: Literal["auto", "none", "component"]
+    require_certified: bool
     set: tuple[str, ...]
     image: tuple[str, ...]
     repeat: Path | None
@@ -67,6 +68,10 @@ class Options:
             raise click.UsageError("--force replaces the file of --output; without one nothing is replaced.")
         if self.as_json and self.as_events:
             raise click.UsageError("--events ends with what --json prints; give one of them.")
+        if self.dry_run and "require_certified" in self.flags:
+            raise click.UsageError(
+                "--dry-run loads no weights, which --require-certified compares; give one of them."
+            )
         if self.dry_run and self.as_events:
             raise click.UsageError("--dry-run has no events; give --json for a document.")
 

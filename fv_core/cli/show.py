@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from fv_core.card import ModelCard
 from fv_core.cli.presence import Presence
+from fv_core.errors import ParityError
+from fv_core.runtime.ledger import rung_standing
 
 
 def card_lines(card: ModelCard, weights: Presence) -> Iterator[str]:
@@ -57,6 +59,8 @@ def _recipe(card: ModelCard) -> Iterator[tuple[str, str]]:
     yield "steps", f"{recipe.steps}{' exactly' if recipe.steps_fixed else ''}"
     yield "sigmas", f"{recipe.sigma_rule}, shift {recipe.shift:g}"
     yield "guidance", f"{recipe.guidance:g}"
+    yield "made in", recipe.precision or "a precision that is not stated"
+    yield "requires", f"parity {recipe.consistency_required}" if recipe.consistency_required else "no parity"
 
 
 def _parity(card: ModelCard) -> Iterator[tuple[str, str]]:
@@ -65,7 +69,20 @@ def _parity(card: ModelCard) -> Iterator[tuple[str, str]]:
         yield "claim", "none"
         return
     yield "claim", f"{', '.join(claim.rungs)} with {claim.reference} {claim.reference_version}"
-    yield "tolerance", f"{claim.tolerance:g} in latents and frames, numerics reference, float32"
+    for rung in claim.rungs:
+        yield rung, _standing(card, rung)
+    yield "tolerance", f"{claim.tolerance:g} in every tap, numerics reference"
+
+
+def _standing(card: ModelCard, rung: str) -> str:
+    try:
+        standing = rung_standing(card, rung)
+    except ParityError as error:  # a claim that is refused is told, not hidden
+        return f"refused: {error.rule}"
+    if standing.certificate is None:
+        return f"not certified: {standing.reasons[0]}"
+    env = standing.certificate.environment
+    return f"certified for {env.device} {env.device_name}, threads {env.threads} ({standing.path})"
 
 
 def _defaults(card: ModelCard) -> Iterator[tuple[str, str]]:
@@ -82,6 +99,7 @@ def _limits(card: ModelCard) -> Iterator[tuple[str, str]]:
     yield "steps", f"{limits.steps[0]} to {limits.steps[1]}"
     yield "guidance", f"{limits.guidance[0]:g} (off) to {limits.guidance[1]:g}"
     yield "dtype", ", ".join(card.precision.legal)
+    yield "devices", "; ".join(["one device", *map(str, card.parallelism)])
 
 
 def _params(card: ModelCard) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-FIXED: Final = ("FV_DEBUG", "FV_DEVICE", "FV_HOME")
+FIXED: Final = ("FV_DEBUG", "FV_DEVICE", "FV_HOME", "FV_PLUGINS", "FV_STRICT_PLUGINS")
 
 
 def unknown_variables(root: click.Group, verbs: Iterable[str]) -> Iterator[str]:

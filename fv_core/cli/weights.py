@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from fv_core.card import CheckpointManifest, ModelCard
+from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out, human_bytes
 from fv_core.errors import WeightsError
 from fv_core.plugins import all_cards, find_card
@@ -20,7 +21,7 @@ from fv_core.weights.store import verify as find_problems
 if TYPE_CHECKING:
     from fv_core.weights.pull_plan import PullPlan
 
-_MODEL = click.argument("model_id", metavar="ID")
+_MODEL = click.argument("model_id", metavar="ID", shell_complete=model_ids)
 _AS_JSON = click.option(
     "--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document."
 )

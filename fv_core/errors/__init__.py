@@ -7,7 +7,8 @@ FvError
 +-- RequestError     FV3xx  a request asks for something that is not legal
 +-- ResourceError    FV4xx  memory, disk or an output file is refused
 +-- RunError         FV5xx  a loop, component or interceptor failed
-    +-- Cancelled    FV510  the caller cancelled
+|   +-- Cancelled    FV510  the caller cancelled
++-- ParityError      FV6xx  a parity claim cannot be checked, or is not certified
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = [
     "CardError",
     "ErrorCode",
     "FvError",
+    "ParityError",
     "PluginError",
     "RequestError",
     "ResourceError",
@@ -110,6 +112,10 @@ class RunError(FvError):
 
 class Cancelled(RunError):
     """The caller cancelled the request."""
+
+
+class ParityError(FvError):
+    """A parity claim cannot be checked, or is not certified where it has to be."""
 
 
 def _rebuild(

@@ -53,9 +53,8 @@ _PLUGIN = (
     ),
     _row(
         "FV104", "plugin breaks its own contract", 3, 503, "plugin_unavailable",
-        "A hook is misspelt or has unknown arguments, a record is of the wrong type, lies outside the plugin's "
-        "namespace, appears twice, or names an interceptor for work that there is not. Nothing of the plugin is "
-        "stored until all of it is right.",
+        "A record is of the wrong type, lies outside the plugin's namespace, appears twice, or says what cannot be. "
+        "Nothing of the plugin is stored until all of it is right.",
     ),
     _row(
         "FV105", "reference cannot be resolved", 3, 503, "plugin_unavailable",
@@ -70,6 +69,60 @@ _PLUGIN = (
     _row(
         "FV107", "unknown interceptor", 2, 400, "extension_not_found",
         "No installed plugin offers an interceptor with this id.",
+    ),
+    _row(
+        "FV108", "two distributions claim one plugin name", 3, 503, "plugin_unavailable",
+        "The name of an entry point in group `fv` is the namespace of a plugin's ids, so two installed distributions "
+        "must not use the same one. Neither is loaded; uninstalling either cures it.",
+    ),
+    _row(
+        "FV109", "plugin needs another fv-core", 3, 503, "plugin_unavailable",
+        "The plugin's own metadata (`Requires-Dist`) excludes the installed fv-core: pip prints such a conflict and "
+        "installs all the same. It is told from metadata, before anything of the plugin runs.",
+    ),
+    _row(
+        "FV110", "editable source does not match its metadata", 3, 503, "plugin_unavailable",
+        "The plugin was installed with `pip install -e FOLDER` and that folder is gone, or its pyproject.toml now "
+        "declares other entry points than the installed metadata. Install it again, or uninstall it.",
+    ),
+    _row(
+        "FV111", "plugin is blocked", 3, 503, "plugin_blocked",
+        "`FV_PLUGINS` lists the plugins that may be loaded (an empty value: none), and this one is not among them.",
+    ),
+    _row(
+        "FV112", "FV_PLUGINS names an unknown plugin", 3, 503, "plugin_unavailable",
+        "Every name in `FV_PLUGINS` must be that of an installed plugin, so that a misspelt one does not quietly "
+        "leave a plugin out.",
+    ),
+    _row(
+        "FV113", "unknown plugin", 2, 404, "plugin_not_found",
+        "No installed distribution declares an entry point of this name in group `fv`. `fv plugins` lists them.",
+    ),
+    _row(
+        "FV114", "plugin lacks a dependency", 3, 503, "plugin_unavailable",
+        "The plugin is there but a module that it imports is not: a dependency was removed, or belongs to an extra "
+        "that was not installed. The hint names the extra where the plugin's metadata tells it.",
+    ),
+    _row(
+        "FV115", "plugin implements an unknown hook", 3, 503, "plugin_unavailable",
+        "A function marked with `hookimpl` has a name that is not one of fv's hooks; most often it is misspelt.",
+    ),
+    _row(
+        "FV116", "hook asks for unknown arguments", 3, 503, "plugin_unavailable",
+        "fv's hooks take no arguments: they return data and have no side effects.",
+    ),
+    _row(
+        "FV117", "hook raised", 3, 503, "plugin_unavailable",
+        "A hook raised instead of returning its records. `fv plugins show NAME` prints the traceback.",
+    ),
+    _row(
+        "FV118", "plugin differs between processes", 3, 503, "plugin_unavailable",
+        "A worker process is told which plugins, in which versions, its parent loaded. It found another version, "
+        "or none, so it would compute with other code.",
+    ),
+    _row(
+        "FV119", "plugin metadata cannot be read", 3, 503, "plugin_unavailable",
+        "The metadata of an installed plugin, or the pyproject.toml of a plugin folder, is absent or malformed.",
     ),
 )  # fmt: skip
 
@@ -86,8 +139,9 @@ _CARD = (
     ),
     _row(
         "FV203", "sampler facts contradict the recipe", 3, 503, "card_invalid",
-        "Steps, sigma rule, shift and guidance are facts of the recipe. Values out of range and an unknown sigma "
-        "rule are refused when the card loads.",
+        "Steps, sigma rule, shift and guidance are facts of the recipe. Values out of range, an unknown sigma "
+        "rule, or weights made for a fixed number of steps under a loop or limits of another number are refused "
+        "when the card loads.",
     ),
     _row(
         "FV204", "card refers to something it does not have", 3, 503, "card_invalid",
@@ -108,6 +162,44 @@ _CARD = (
         "FV207", "defaults break the card's own limits", 3, 503, "card_invalid",
         "A default of the card (size, frames, frame rate, precision, a parameter) does not satisfy the card's own "
         "rules, or its limits allow sizes off the latent grid.",
+    ),
+    _row(
+        "FV208", "recipe's precision is not the card's", 3, 503, "card_invalid",
+        "`recipe.precision` is the precision that the weights were made in. A card whose `precision.legal` leaves it "
+        "out could never run the weights as they were made.",
+    ),
+    _row(
+        "FV209", "parity is less than the recipe requires", 3, 503, "card_invalid",
+        "`recipe.consistency_required` names a rung of the parity ladder, C0 to C4. The card must claim that rung or "
+        "a higher one in `parity.rungs`.",
+    ),
+    _row(
+        "FV210", "parallel plan is not legal", 3, 503, "card_invalid",
+        "The degree of every axis is a whole number from 1 up; classifier-free guidance has two branches, so that "
+        "`cfgp` is 1 or 2.",
+    ),
+    _row(
+        "FV211", "joint guidance beside a guidance group", 3, 503, "card_invalid",
+        "A loop with `cfg: joint` computes both guidance branches in one forward; a `cfgp` group computes them on "
+        "two devices. A card may do one of the two, never both.",
+    ),
+    _row(
+        "FV212", "patch pipelining under a causal loop", 3, 503, "card_invalid",
+        "`pp_patch` reuses stale activations of other patches from the step before. A causal or autoregressive loop "
+        "never has that step, so the result would be wrong.",
+    ),
+    _row(
+        "FV213", "parallel axis has no implementation", 3, 503, "card_invalid",
+        "The axis is known but this fv-core cannot run it. It is refused by name rather than run on one device.",
+    ),
+    _row(
+        "FV214", "step skipping on a few-step recipe", 3, 503, "card_invalid",
+        "The interceptor may answer a step without computing it. Weights distilled to a fixed number of steps need "
+        "every one of them.",
+    ),
+    _row(
+        "FV215", "program has a node id twice", 3, 503, "card_invalid",
+        "Snapshots, events and caches tell the nodes of a program apart by their ids.",
     ),
     _row(
         "FV251", "weights are not on this machine", 3, 503, "weights_missing",
@@ -281,6 +373,35 @@ _RUN = (
     ),
 )  # fmt: skip
 
+_PARITY = (
+    _row(
+        "FV601", "model is not certified here", 3, 503, "not_certified",
+        "Certified runs were asked for. A certificate binds the card, the plugin's version, the weights, the "
+        "precision, the device, the number of threads and the library versions; every rung that the card claims "
+        "needs one that passed and of which nothing has changed since. `fv parity certify ID` "
+        "measures and writes them.",
+    ),
+    _row(
+        "FV602", "rung is not implemented", 2, 400, "rung_not_implemented",
+        "The ladder is C0 component, C1 trajectory, C2 behaviour, C3 distribution and C4 artifact. fv measures C0 and "
+        "C1; a claim of a higher one is refused by name, because nothing would check it.",
+    ),
+    _row(
+        "FV603", "nothing to compare with", 2, 400, "no_reference",
+        "Parity is measured against the reference that the card's claim names and can run. This card makes no claim, "
+        "or names no runner. `fv parity check ID --record FILE` and `--against FILE` compare runs of fv itself.",
+    ),
+    _row(
+        "FV604", "reference cannot run", 3, 503, "reference_unavailable",
+        "The reference is absent, has another version than the card claims parity with, or raised. A claim names a "
+        "version because another one may compute something else.",
+    ),
+    _row(
+        "FV605", "recording cannot be read", 2, 400, "invalid_recording",
+        "The file is not a recording of this format, is damaged, or was made by another model.",
+    ),
+)  # fmt: skip
+
 CODES: Final[dict[str, ErrorCode]] = {
-    row.code: row for group in (_PLUGIN, _CARD, _REQUEST, _RESOURCE, _RUN) for row in group
+    row.code: row for group in (_PLUGIN, _CARD, _REQUEST, _RESOURCE, _RUN, _PARITY) for row in group
 }

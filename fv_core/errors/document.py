@@ -23,6 +23,7 @@ _GROUPS = {
     "3": "Requests",
     "4": "Memory, disk and outputs",
     "5": "Runs",
+    "6": "Parity",
 }
 
 

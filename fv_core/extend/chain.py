@@ -25,6 +25,11 @@ class Enabled:
     interceptor: Interceptor[Any, Any]
     params: Any
 
+    @property
+    def may_skip(self) -> bool:
+        """Whether it may answer a step instead of having it computed."""
+        return type(self.interceptor).before is not Interceptor.before
+
     def __str__(self) -> str:
         """Id and parameters, as results and snapshots tell them: `halfskip/every-other:keep_first=2`."""
         params = cast(dict[str, JSON], codec.encode(self.params))

@@ -17,12 +17,12 @@ def resolve_reference(reference: str, *, owner: str) -> Any:
     module, _, attribute = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (Exception, SystemExit) as error:  # whatever the code of a plugin raises when it is imported
         raise PluginError(
             "FV105",
             name=f"{owner}: reference",
             value=reference,
-            rule=f"does not resolve: {error}",
+            rule=f"does not resolve: {type(error).__name__}: {error}",
             legal="module:attribute",
             remedy="Correct the reference, or install what it needs.",
         ) from error

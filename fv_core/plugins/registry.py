@@ -1,97 +1,239 @@
-"""Finds cards and interceptors by id, importing only the plugin that the id names."""
+"""What the installed plugins offer, by id: only the plugin that an id names is imported; failures stay apart.
+
+A `Registry` is a value of its own, so that tests and embedding programs can have one beside the process's.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cache
+from typing import TypeVar
 
 from fv_core.card import ModelCard
 from fv_core.errors import FvError, PluginError
 from fv_core.extend import InterceptorSpec
 from fv_core.plugins import discovery, loader
-from fv_core.plugins.record import LoadedPlugin, PluginRecord
+from fv_core.plugins.allow import allowed
+from fv_core.plugins.record import LoadedPlugin, PluginRecord, PluginState
+from fv_core.plugins.source import drifted
+from fv_core.plugins.verdict import pending_fault
+
+R = TypeVar("R")
+
+
+class Registry:
+    """The plugins of `records`, each loaded at most once.
+
+    Args:
+        records: as `discovery.discover` finds them.
+        strict: raise for any plugin that does not work, instead of leaving it out. Plugins that `FV_PLUGINS` blocks
+            are left out on purpose and raise only when they are named.
+    """
+
+    def __init__(self, records: Sequence[PluginRecord], *, strict: bool = False) -> None:
+        self._records = tuple(records)
+        self._strict = strict
+        self._loaded: dict[PluginRecord, LoadedPlugin] = {}
+
+    def records(self) -> tuple[PluginRecord, ...]:
+        """Every plugin in the state that is known so far; imports nothing."""
+        return tuple(self._loaded[one].record if one in self._loaded else one for one in self._records)
+
+    def check(self) -> tuple[PluginRecord, ...]:
+        """Every plugin after loading it; of editable ones also whether source and metadata agree."""
+        return tuple(drifted(self._load(one).record) for one in self._records)
+
+    def load(self, name: str) -> LoadedPlugin:
+        """The plugin `name`, all of it checked.
+
+        Raises:
+            FvError: FV113 there is none, else the first finding that keeps it from working.
+        """
+        if self._strict:
+            self._refuse_any(one for one in self._records if not one.state.works)
+        return self._working(self._named(name))
+
+    def findings(self, name: str) -> tuple[FvError, ...]:
+        """Everything that keeps the plugin `name` from working; () for one that works.
+
+        Raises:
+            PluginError: FV113, there is none.
+        """
+        return self._load(self._named(name)).findings
+
+    def errors(self) -> dict[PluginRecord, FvError]:
+        """Why each plugin that does not work does not; what `FV_PLUGINS` blocks is left out."""
+        found = {}
+        for one in self._records:
+            if one.state is not PluginState.BLOCKED and (plugin := self._load(one)).findings:
+                found[plugin.record] = plugin.findings[0]
+        return found
+
+    def cards(self) -> list[ModelCard]:
+        """The cards of every plugin that works.
+
+        Raises:
+            FvError: strict, and a plugin does not work.
+        """
+        return [card for plugin in self._working_ones() for card in plugin.cards]
+
+    def interceptors(self) -> list[InterceptorSpec]:
+        """The interceptors of every plugin that works; as `cards`."""
+        return [spec for plugin in self._working_ones() for spec in plugin.interceptors]
+
+    def find_card(self, model_id: str) -> ModelCard:
+        """The installed card `model_id`; loads its plugin alone.
+
+        Raises:
+            PluginError: FV101 unknown (with close matches), or what keeps its plugin from working.
+            CardError: a card of the plugin is not valid.
+        """
+        found = self._find(model_id, lambda plugin: plugin.cards, lambda card: card.model_id)
+        if found is not None:
+            return found
+        known = [card.model_id for card in self.cards()]
+        close = get_close_matches(model_id, known, n=3, cutoff=0.4)
+        raise PluginError(
+            "FV101",
+            name="model",
+            value=model_id,
+            rule="is not installed",
+            legal=", ".join(known) or "no model plugin is installed",
+            remedy=f"Did you mean {' or '.join(close)}?" if close else "Install the plugin that offers it.",
+        )
+
+    def find_interceptor(self, ident: str) -> InterceptorSpec:
+        """Raises:
+        PluginError: FV107 unknown, or what keeps its plugin from working.
+        """
+        found = self._find(ident, lambda plugin: plugin.interceptors, lambda spec: spec.id)
+        if found is not None:
+            return found
+        raise PluginError(
+            "FV107",
+            name="interceptor",
+            value=ident,
+            rule="is not installed",
+            legal=", ".join(spec.id for spec in self.interceptors()) or "no plugin offers one",
+            remedy="Install the plugin that offers it, or correct the id.",
+        )
+
+    def record_of(self, card: ModelCard) -> PluginRecord | None:
+        """The plugin that brings the card; None for a card made in the program."""
+        namespace = card.model_id.partition("/")[0]
+        return next((record for record in self.records() if record.name == namespace), None)
+
+    def _find(
+        self, ident: str, offers: Callable[[LoadedPlugin], Iterable[R]], id_of: Callable[[R], str]
+    ) -> R | None:
+        namespace = ident.partition("/")[0]
+        if all(record.name != namespace for record in self._records):
+            return None
+        return next((item for item in offers(self.load(namespace)) if id_of(item) == ident), None)
+
+    def _named(self, name: str) -> PluginRecord:
+        found = next((record for record in self._records if record.name == name), None)
+        if found is not None:
+            return found
+        names = sorted({record.name for record in self._records})
+        close = get_close_matches(name, names, n=1)
+        raise PluginError(
+            "FV113",
+            name="plugin",
+            value=name,
+            rule="is not installed",
+            legal=", ".join(names) or "no plugin is installed",
+            remedy=f"Did you mean {close[0]}?" if close else "Install it, or correct the name.",
+        )
+
+    def _load(self, record: PluginRecord) -> LoadedPlugin:
+        if record not in self._loaded:
+            works = record.state.works
+            self._loaded[record] = (
+                loader.load(record)
+                if works
+                else LoadedPlugin(record=record, findings=(pending_fault(record),))
+            )
+        return self._loaded[record]
+
+    def _working(self, record: PluginRecord) -> LoadedPlugin:
+        plugin = self._load(record)
+        for finding in plugin.findings:
+            raise finding
+        return plugin
+
+    def _working_ones(self) -> list[LoadedPlugin]:
+        if self._strict:
+            self._refuse_any(self._records)
+        return [plugin for plugin in map(self._load, self._records) if not plugin.findings]
+
+    def _refuse_any(self, records: Iterable[PluginRecord]) -> None:
+        for record in records:
+            if record.state is not PluginState.BLOCKED:
+                self._working(record)
+
+
+def worker_registry(pairs: Iterable[tuple[str, str]]) -> Registry:
+    """A registry of exactly these (plugin name, version) pairs, for a process that works for another one.
+
+    Raises:
+        PluginError: FV118, a plugin is not here in that version.
+    """
+    here = {record.name: record for record in discovery.discover()}
+    wanted = []
+    for name, version in pairs:
+        record = here.get(name)
+        if record is None or record.version != version:
+            have = "it is absent" if record is None else f"version {record.version} is here"
+            raise PluginError(
+                "FV118",
+                name=f"plugin {name}",
+                value=version,
+                rule=f"was loaded by the parent process, but {have}",
+                remedy="Give both processes one environment.",
+            )
+        wanted.append(record)
+    return Registry(wanted)
 
 
 @cache
+def default_registry() -> Registry:
+    """The registry of this process, as `FV_PLUGINS` and `FV_STRICT_PLUGINS` want it.
+
+    Raises:
+        PluginError: FV112, `FV_PLUGINS` names a plugin that is not installed.
+    """
+    records = allowed(discovery.discover(), os.environ.get("FV_PLUGINS"))
+    return Registry(records, strict=os.environ.get("FV_STRICT_PLUGINS", "0") not in ("", "0"))
+
+
 def plugin_records() -> tuple[PluginRecord, ...]:
-    """The installed plugins, from metadata."""
-    return discovery.discover()
-
-
-@cache
-def _loaded(record: PluginRecord) -> LoadedPlugin:
-    return loader.load(record)
+    """`Registry.records` of this process."""
+    return default_registry().records()
 
 
 def find_card(model_id: str) -> ModelCard:
-    """The installed card `model_id`; loads its plugin alone.
-
-    Raises:
-        PluginError: FV101 unknown (with close matches), or what loading its plugin raised.
-        CardError: a card of the plugin is not valid.
-    """
-    plugin = _plugin_of(model_id)
-    cards = {card.model_id: card for card in plugin.cards} if plugin is not None else {}
-    if model_id in cards:
-        return cards[model_id]
-    known = [card.model_id for card in all_cards()]
-    close = get_close_matches(model_id, known, n=3, cutoff=0.4)
-    raise PluginError(
-        "FV101",
-        name="model",
-        value=model_id,
-        rule="is not installed",
-        legal=", ".join(known) or "no model plugin is installed",
-        remedy=f"Did you mean {' or '.join(close)}?" if close else "Install the plugin that offers it.",
-    )
+    """`Registry.find_card` of this process."""
+    return default_registry().find_card(model_id)
 
 
 def all_cards() -> list[ModelCard]:
-    """The cards of every plugin that loads; a broken one is left out here and reported by `broken_plugins`."""
-    return [card for plugin in _loadable() for card in plugin.cards]
+    """`Registry.cards` of this process; what is left out is told by `broken_plugins`."""
+    return default_registry().cards()
 
 
 def broken_plugins() -> dict[PluginRecord, FvError]:
-    """Why each plugin that does not load does not."""
-    broken = {}
-    for record in plugin_records():
-        try:
-            _loaded(record)
-        except FvError as error:
-            broken[record] = error
-    return broken
+    """`Registry.errors` of this process."""
+    return default_registry().errors()
 
 
 def find_interceptor(ident: str) -> InterceptorSpec:
-    """Raises:
-    PluginError: FV107 unknown, or what loading its plugin raised.
-    """
-    plugin = _plugin_of(ident)
-    for spec in plugin.interceptors if plugin is not None else ():
-        if spec.id == ident:
-            return spec
-    known = [spec.id for loaded in _loadable() for spec in loaded.interceptors]
-    raise PluginError(
-        "FV107",
-        name="interceptor",
-        value=ident,
-        rule="is not installed",
-        legal=", ".join(known) or "no plugin offers one",
-        remedy="Install the plugin that offers it, or correct the id.",
-    )
+    """`Registry.find_interceptor` of this process."""
+    return default_registry().find_interceptor(ident)
 
 
 def record_of(card: ModelCard) -> PluginRecord | None:
-    """The plugin that brings the card; None for a card made in the program."""
-    namespace = card.model_id.partition("/")[0]
-    return next((record for record in plugin_records() if record.name == namespace), None)
-
-
-def _plugin_of(ident: str) -> LoadedPlugin | None:
-    namespace = ident.partition("/")[0]
-    return next((_loaded(record) for record in plugin_records() if record.name == namespace), None)
-
-
-def _loadable() -> list[LoadedPlugin]:
-    broken = broken_plugins()
-    return [_loaded(record) for record in plugin_records() if record not in broken]
+    """`Registry.record_of` of this process."""
+    return default_registry().record_of(card)

@@ -20,10 +20,11 @@ from fv_core.program import LoopNode
 from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest
 from fv_core.runtime import provenance, snapshot
 from fv_core.runtime.admission import admit
+from fv_core.runtime.certified import require_certified
 from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan, plan_run
-from fv_core.runtime.extensions import Extension, check_numerics, enable
+from fv_core.runtime.extensions import Extension, check_numerics, check_recipe, enable
 from fv_core.runtime.instance import ModelInstance, Offload, build_loops, closed
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.models import default_model
@@ -61,6 +62,8 @@ class Engine:
             request needs on this device.
         extensions: interceptors to switch on.
         numerics: what a request that does not say gets.
+        require_certified: run only models whose every claimed rung holds a certificate for this machine; the
+            first request for a model then loads all of its weights to compare them.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Engine:
         offload: Literal["auto", "none", "component"] = "auto",
         extensions: Sequence[Extension] = (),
         numerics: Numerics | str = Numerics.EXACT,
+        require_certified: bool = False,
     ) -> None:
         cards = [_valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
         self._cards = _by_id(cards)
@@ -81,7 +85,10 @@ class Engine:
         self._weights = _checked_weights(weights, cards)
         self._offload = _checked_offload(offload, self.device)
         self._extensions = enable(extensions)
+        for card in cards:
+            check_recipe(self._extensions, card)
         self._numerics = checked_numerics(numerics)
+        self._require_certified = require_certified
         self._instances: dict[str, ModelInstance] = {}
         self._stores = Stores()
         self._ids = itertools.count(1)
@@ -145,6 +152,7 @@ class Engine:
             FvError: the request is refused.
         """
         card, settled = self._settled(request, numerics)
+        check_recipe(self._extensions, card)
         check_numerics(self._extensions, settled.numerics)
         instance = self._instance(card)
         admit(self._plan(card, settled), instance)
@@ -261,13 +269,16 @@ class Engine:
 
     def _instance(self, card: ModelCard) -> ModelInstance:
         if card.model_id not in self._instances:
-            self._instances[card.model_id] = ModelInstance(
+            instance = ModelInstance(
                 card,
                 device=self.device,
                 dtype=pick_dtype(self._dtype, card, self.device),
                 folder=locate(card, self._weights),
                 offload=self._offload_of(card),
             )
+            if self._require_certified:
+                require_certified(instance)
+            self._instances[card.model_id] = instance
         return self._instances[card.model_id]
 
     def _offload_of(self, card: ModelCard) -> Offload:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from fv_core.errors import PluginError, RequestError
+from fv_core.card import ModelCard
+from fv_core.errors import CardError, PluginError, RequestError
 from fv_core.extend import InterceptorSpec
 from fv_core.extend.chain import Enabled
 from fv_core.loop.params import read_params
+from fv_core.loop.work import WorkKind
 from fv_core.plugins import find_interceptor
 from fv_core.plugins.reference import resolve_reference
 from fv_core.request import Numerics
@@ -52,6 +54,24 @@ def check_numerics(enabled: Sequence[Enabled], numerics: Numerics) -> None:
             rule=f"promises the plain model's bits, which {', '.join(altering)} alters",
             legal=Numerics.FAST.value,
             remedy="Ask for numerics fast, or run on an engine without these interceptors.",
+        )
+
+
+def check_recipe(enabled: Sequence[Enabled], card: ModelCard) -> None:
+    """Raises:
+    CardError: FV214, an interceptor may skip steps and the weights were distilled to exactly as many as they have.
+    """
+    skipping = [
+        one.spec.id for one in enabled if one.may_skip and WorkKind.FLOW_DENOISE in one.spec.loop_kinds
+    ]
+    if skipping and card.recipe.steps_fixed:
+        raise CardError(
+            "FV214",
+            name=f'card "{card.model_id}": recipe.steps',
+            value=card.recipe.steps,
+            rule=f"is fixed, and {', '.join(skipping)} may skip some of them",
+            legal="interceptors that compute every step",
+            remedy="Run the model on an engine without these interceptors.",
         )
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fv_core.extend.chain import Enabled
-from fv_core.plugins import record_of
 from fv_core.request import Used
 from fv_core.runtime.environment import environment, environment_hash
 from fv_core.runtime.instance import SEED, ModelInstance
 from fv_core.runtime.job import Job
+from fv_core.runtime.ledger import plugin_of
 
 
 def plugin_name(instance: ModelInstance) -> str:
     """Distribution and version that brought the card; "" for a card made in the program."""
-    record = record_of(instance.card)
-    return "" if record is None else str(record)
+    return plugin_of(instance.card)
 
 
 def weights_name(instance: ModelInstance) -> str:

@@ -44,6 +44,25 @@ def resolve(request: Request, card: ModelCard, numerics: Numerics) -> ResolvedRe
     return replace(settled, keep=_keep(request, card, settled))
 
 
+def as_stated(settled: ResolvedRequest) -> Request:
+    """The request that settles to `settled` on the same card: nothing in it is left to the card."""
+    return Request(
+        prompt=settled.prompt,
+        model=settled.model,
+        task=settled.task,
+        negative_prompt=settled.negative_prompt,
+        seed=settled.seed,
+        size=(settled.size.width, settled.size.height),
+        frames=settled.frames,
+        fps=settled.fps,
+        steps=settled.steps,
+        guidance=settled.guidance,
+        numerics=settled.numerics,
+        params=settled.params,
+        output=OutputSpec(keep=settled.keep),
+    )
+
+
 def _task(request: Request, card: ModelCard) -> TaskType:
     task = next(iter(card.capabilities), None) if request.task is None else request.task
     if task not in tuple(card.programs):

@@ -27,6 +27,7 @@ from fv_core.card import (
     SigmaRule,
     derive,
 )
+from fv_core.parallel import Axis, ParallelPlan
 from fv_core.program import Compare, ComponentNode, LoopNode, Program, When
 from fv_core.request import Size, TaskType
 
@@ -46,6 +47,7 @@ nodes = st.one_of(
     ),
     st.builds(LoopNode, id=words, label=words, loop=words, reads=slots, writes=slots, when=whens),
 )
+plans = st.builds(ParallelPlan, axes=st.dictionaries(st.sampled_from(Axis), st.integers(), max_size=2))
 cards = st.builds(
     ModelCard,
     model_id=words,
@@ -75,6 +77,7 @@ cards = st.builds(
     checkpoint=st.none() | st.builds(CheckpointManifest, repo=words, revision=st.none() | words),
     defaults=st.builds(Defaults, size=st.builds(Size, st.integers(), st.integers()), fps=numbers),
     params=st.dictionaries(words, st.builds(ParamRule, doc=words, default=st.none() | numbers), max_size=2),
+    parallelism=st.lists(plans, max_size=2).map(tuple),
 )  # fmt: skip
 
 
@@ -99,6 +102,7 @@ CHANGES: dict[str, Any] = {
     "checkpoint": CheckpointManifest(repo="x"),
     "latent": LatentSpec(channels=8),
     "precision": Precision(cpu="bfloat16"),
+    "parallelism": (ParallelPlan(axes={Axis.DP: 2}),),
     "defaults": Defaults(frames=5),
     "limits": Limits(steps=(1, 20)),
     "params": {},

@@ -65,7 +65,7 @@ def work(fv: object) -> Path:
 @pytest.fixture
 def broken_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of an installed plugin that was made for another API of the core."""
-    from fv_core.plugins.registry import plugin_records
+    from fv_core.plugins import default_registry
 
     site = tmp_path / "site"
     (site / "fv_later-2.5.dist-info").mkdir(parents=True)
@@ -76,7 +76,21 @@ def broken_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
     (site / "fv_later.py").write_text(PLUGIN.format(api=99))
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.delitem(sys.modules, "fv_later", raising=False)
-    plugin_records.cache_clear()
+    default_registry.cache_clear()
     yield "later"
     monkeypatch.undo()
-    plugin_records.cache_clear()
+    default_registry.cache_clear()
+
+
+@pytest.fixture
+def forget() -> Iterator[None]:
+    """What a check of a source folder put on the path and imported leaves with its test."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in {
+        name
+        for name in sys.modules
+        if name.startswith("fv_") and not name.startswith(("fv_core", "fv_wan21"))
+    } - modules:
+        del sys.modules[name]

@@ -58,7 +58,7 @@ def test_env_is_text(fv: Fv, work: Path) -> None:
 def test_env_tells_of_a_broken_plugin(fv: Fv, broken_plugin: str) -> None:
     told = fv("env")
     assert told.code == 0
-    assert "later  fv-later 2.5, broken error[FV103]: " in told.out
+    assert "later  fv-later 2.5, incompatible error[FV103]: " in told.out
 
 
 def test_env_survives_a_torch_that_does_not_load(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:

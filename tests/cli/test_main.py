@@ -23,15 +23,25 @@ TREE = {
     "fv": "--version --quiet -q --color",
     "fv generate": (
         "PROMPT --model --size --frames --fps --steps --guidance --negative --seed --n --device --dtype --weights "
-        "--numerics --offload --set --image --from --sidecar --dry-run --force --output -o --scale --json --events"
+        "--numerics --offload --require-certified --set --image --from --sidecar --dry-run --force --output -o "
+        "--scale --json --events"
     ),
     "fv models": "--json",
-    "fv models show": "ID --json",
+    "fv models show": "ID --schema --json",
+    "fv plugins": "--check --requirements --json",
+    "fv plugins show": "NAME --json",
+    "fv plugins check": "PATH --quick --json",
+    "fv validate": "ID... --all --recipe --resolve --json",
     "fv weights": "",
     "fv weights pull": "ID --yes -y --check --json",
     "fv weights list": "--json",
     "fv weights verify": "ID --weights --json",
     "fv weights where": "ID --json",
+    "fv parity": "",
+    "fv parity check": "ID --rung --record --against --device --dtype --weights --json --events",
+    "fv parity gate": "ID... --device --dtype --weights --json --events",
+    "fv parity certify": "ID --into --device --dtype --weights --json --events",
+    "fv config": "OPTION... --json",
     "fv env": "--json",
     "fv explain": "CODE --json",
 }
@@ -88,7 +98,8 @@ def test_help_tells_verbs_and_exit_codes(fv: Fv) -> None:
     told = fv("--help")
     assert told.code == 0
     assert told.err == ""
-    assert all(f"  {verb} " in told.out and text.help in told.out for verb, text in VERBS.items())
+    unwrapped = " ".join(told.out.split())
+    assert all(f" {verb} {text.help}" in unwrapped for verb, text in VERBS.items())
     for code in ("0    ok", "1    ", "2    usage", "3    ", "4    ", "130  cancelled"):
         assert f"\n    {code}" in told.out
 
@@ -194,7 +205,16 @@ def test_an_unknown_variable_is_told(fv: Fv, monkeypatch: pytest.MonkeyPatch, na
 
 
 @pytest.mark.parametrize(
-    "name", ["FV_HOME", "FV_DEBUG", "FV_DEVICE", "FV_GENERATE_STEPS", "FV_QUIET", "FV_WEIGHTS_PULL_YES"]
+    "name",
+    [
+        "FV_HOME",
+        "FV_DEBUG",
+        "FV_DEVICE",
+        "FV_STRICT_PLUGINS",
+        "FV_GENERATE_STEPS",
+        "FV_QUIET",
+        "FV_WEIGHTS_PULL_YES",
+    ],
 )
 def test_a_known_variable_is_not_told(fv: Fv, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")

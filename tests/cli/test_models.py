@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fv_core.card import ModelCard
-from fv_core.plugins import find_card
+from fv_core.plugins import Registry, find_card
 
 Fv = Callable[..., Any]
 
@@ -56,11 +56,12 @@ def test_a_broken_plugin_is_in_the_document(fv: Fv, broken_plugin: str) -> None:
 def test_a_model_of_a_broken_plugin_names_the_trouble(fv: Fv, broken_plugin: str) -> None:
     told = fv("generate", "a cat", "--model", f"{broken_plugin}/model")
     assert (told.code, told.out) == (3, "")
-    assert told.err.startswith("error[FV103]: plugin later (fv-later 2.5): fv_api 99")
+    assert told.err.startswith("error[FV103]: plugin later (fv-later 2.5, ")
+    assert "fv_api 99" in told.err
 
 
 def test_no_plugin_is_told(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fv_core.plugins.registry.plugin_records", lambda: ())
+    monkeypatch.setattr("fv_core.plugins.registry.default_registry", lambda: Registry(()))
     told = fv("models")
     assert (told.code, told.out.split()) == (0, ["MODEL", "TASKS", "SIZE", "WEIGHTS", "ABOUT"])
     assert told.err == "note: no model plugin is installed, so there is nothing to run\n"

@@ -26,7 +26,7 @@ from fv_core.runtime.resolve import resolve
 from fv_wan21.card import TINY
 
 GUIDED_NEGATIVE = derive(TINY, defaults={"negative_prompt": "grey"})
-FEW_STEPS = derive(TINY, recipe={"steps": 4, "steps_fixed": True})
+FEW_STEPS = derive(TINY, recipe={"steps": 4, "steps_fixed": True}, limits={"steps": (4, 4)})
 
 
 def settle(card: ModelCard = TINY, **fields: Any) -> ResolvedRequest:

@@ -113,7 +113,12 @@ T2V_1_3B = ModelCard(
     },
     programs={TaskType.T2V: text_to_video(encode="text", denoise="denoise", decode="decode")},
     recipe=RecipeSpec(assumes_loop=SEMANTICS, steps=50, shift=3.0, guidance=5.0),
-    parity=ParitySpec(reference="diffusers.WanPipeline", reference_version="0.42.1"),
+    parity=ParitySpec(
+        reference="diffusers.WanPipeline",
+        reference_version="0.42.1",
+        runner="fv_wan21.reference:record",
+        rungs=("C0", "C1"),
+    ),
     checkpoint=CheckpointManifest(repo="Wan-AI/Wan2.1-T2V-1.3B-Diffusers"),
     defaults=Defaults(size=Size(832, 480), frames=81, fps=16.0),
     limits=Limits(

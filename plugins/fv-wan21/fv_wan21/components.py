@@ -26,7 +26,7 @@ class TextEncoder:
 
     def __init__(self, module: UMT5EncoderModel, tokenizer: Any, max_length: int) -> None:
         self.module = module
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._max_length = max_length
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
@@ -34,7 +34,7 @@ class TextEncoder:
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
         prompts = [clean(str(call.rows["text"])) for call in calls]
-        tokens = self._tokenizer(
+        tokens = self.tokenizer(
             prompts,
             padding="max_length",
             max_length=self._max_length,
@@ -53,7 +53,7 @@ class TextEncoder:
         ]
 
     def _cut(self, prompt: str) -> tuple[str, ...]:
-        count = len(self._tokenizer(prompt, add_special_tokens=True).input_ids)
+        count = len(self.tokenizer(prompt, add_special_tokens=True).input_ids)
         if count <= self._max_length:
             return ()
         return (

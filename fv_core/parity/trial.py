@@ -1,0 +1,134 @@
+"""A card on trial: an engine of its own, requests that differ, and how a gate tells what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fv_core.card import ModelCard
+from fv_core.parity.bits import Bits, bits
+from fv_core.parity.probes import probes
+from fv_core.request import Numerics, OutputSpec, Request
+from fv_core.runtime.engine import Engine
+from fv_core.runtime.resolve import resolve
+
+
+class GateState(StrEnum):
+    """blocked: not tried, because an earlier gate has failed."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    """What one gate found.
+
+    Args:
+        figure: how much went wrong: 0 passes. counted: what it counts, in words. of: how many were looked at.
+        detail: the first thing that went wrong, or what a blocked gate waits for.
+    """
+
+    gate: str
+    state: GateState
+    figure: int
+    of: int
+    counted: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a gate counted; `wrong` holds a sentence for each fault, `figure` more than those where given."""
+
+    wrong: Sequence[str]
+    of: int
+    counted: str
+    figure: int | None = None
+
+    def result(self, gate: str) -> GateResult:
+        figure = len(self.wrong) if self.figure is None else self.figure
+        state = GateState.FAILED if figure else GateState.PASSED
+        detail = self.wrong[0] if self.wrong else ""
+        return GateResult(
+            gate=gate, state=state, figure=figure, of=self.of, counted=self.counted, detail=detail
+        )
+
+
+class Trial:
+    """A card with an engine of its own, made when it is needed. Use it as a context manager, or `close` it.
+
+    Args:
+        device, dtype, weights: as `Engine` takes them.
+        requests: what is run, at least two that differ; None: the card's probes. All outputs are kept.
+    """
+
+    def __init__(
+        self,
+        card: ModelCard,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        weights: Path | None = None,
+        requests: Sequence[Request] | None = None,
+    ) -> None:
+        self.card = card
+        self.device = device
+        self.dtype = dtype
+        self.weights = weights
+        self._requests = requests
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Raises:
+        FvError: the card is not valid, or it cannot run as asked.
+        """
+        return Engine([self.card], device=self.device, dtype=self.dtype, weights=self.weights, offload="none")
+
+    @cached_property
+    def requests(self) -> tuple[Request, ...]:
+        """Raises:
+        RequestError: a request is not legal for the card.
+        """
+        return tuple(_kept(request, self.card) for request in self._requests or probes(self.card))
+
+    @cached_property
+    def alone(self) -> tuple[Bits, ...]:
+        """What each request comes to alone.
+
+        Raises:
+            FvError: what ended the first that failed.
+        """
+        return tuple(self.run(request) for request in self.requests)
+
+    def run(self, request: Request) -> Bits:
+        """Raises:
+        FvError: what ended the request.
+        """
+        return bits(self.engine.run(request).tensors)
+
+    def close(self) -> None:
+        if "engine" in vars(self):
+            self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _kept(request: Request, card: ModelCard) -> Request:
+    """The request with every loop's outputs kept; component outputs need not outlive their readers."""
+    settled = resolve(request, card, Numerics.EXACT)
+    program = card.programs[settled.task]
+    slots = {slot for node in program.active(settled) for slot in node.writes.values()}
+    return replace(request, output=OutputSpec(keep=tuple(sorted(slots))))

@@ -1,0 +1,3 @@
+"""The half that imports."""
+
+NAME = "fv-import-error"

@@ -1,0 +1,15 @@
+"""Speaks an API that this core does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fv_core import ModelCard, hookimpl
+
+fv_api = 2
+
+
+@hookimpl
+def fv_cards() -> Iterable[ModelCard]:
+    """The cards of this plugin."""
+    return []

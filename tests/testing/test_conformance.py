@@ -1,0 +1,86 @@
+"""The suite passes for a sound card and fails for each broken one, by exactly the test that is meant for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+MEANT = {
+    "Good": "",
+    "KernelInNext": "test_next_runs_no_kernel",
+    "ImpureUpdate": "test_predict_and_update_are_pure",
+    "GlobalState": "test_interleaved_requests_equal_those_that_run_alone",
+    "Nan": "test_requests_run_to_finite_results",
+    "WrongOrder": "test_emissions_are_the_clip_in_order",
+    "Unserialisable": "test_snapshot_at_every_step_comes_back",
+    "LeakOnCancel": "test_cancelled_requests_leave_nothing",
+    "Unseeded": "test_seed_decides_the_bits_here_and_in_a_new_process",
+    "HashSeeded": "test_seed_decides_the_bits_here_and_in_a_new_process",
+    "Invalid": "test_card_breaks_no_load_time_rule",
+}
+"""A card of `kit` by what is wrong with it, and the test that must fail."""
+
+BLOCKED = {"Nan": 9, "Unseeded": 2, "HashSeeded": 2, "Invalid": 10}
+"""How many tests can tell nothing beside the one that fails."""
+
+AUTHORS_TESTS = """
+import kit
+from fv_core.testing import CardConformance
+
+CARDS = {"Good": kit.GOOD, **kit.BROKEN}
+for name, card in CARDS.items():
+    globals()["Test" + name] = type("Test" + name, (CardConformance,), {"card": card})
+"""
+
+Outcomes = Mapping[str, Mapping[str, set[str]]]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """Card -> outcome -> names of tests, from one run of pytest as an author would start it."""
+    folder = tmp_path_factory.mktemp("author")
+    (folder / "conftest.py").write_text('pytest_plugins = ["fv_core.testing"]\n')
+    (folder / "test_cards.py").write_text(AUTHORS_TESTS)
+    path = os.pathsep.join([str(HERE), str(ROOT), *sys.path])
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=report.xml"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for case in ElementTree.parse(folder / "report.xml").iter("testcase"):
+        outcome = next((child.tag for child in case), "passed")
+        found[case.attrib["classname"].partition(".Test")[2]][outcome].add(case.attrib["name"])
+    return found
+
+
+@pytest.mark.parametrize("wrong", MEANT)
+def test_suite_fails_by_exactly_the_test_that_is_meant(wrong: str, outcomes: Outcomes) -> None:
+    found = outcomes[wrong]
+    assert found["error"] == set()
+    assert found["failure"] == {MEANT[wrong]} - {""}
+    assert len(found["skipped"]) == BLOCKED.get(wrong, 0)
+    assert len(found["passed"]) == len(inherited()) - BLOCKED.get(wrong, 0) - bool(MEANT[wrong])
+
+
+def test_every_inherited_test_has_a_card_that_it_is_meant_for() -> None:
+    without = {"test_cancel_stops_within_one_component_call", "test_finished_requests_leave_nothing"}
+    assert inherited() == set(MEANT.values()) - {""} | without
+
+
+def inherited() -> set[str]:
+    from fv_core.testing import CardConformance
+
+    return {name for name in vars(CardConformance) if name.startswith("test_")}
