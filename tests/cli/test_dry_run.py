@@ -78,3 +78,9 @@ def test_a_plan_is_refused_as_the_run_would_be(fv: Fv, work: Path) -> None:
 def test_a_plan_tells_what_is_adjusted(fv: Fv) -> None:
     told = fv("generate", "a cat", "--negative", "fog", "--guidance", "1", "--device", "cpu", "--dry-run")
     assert told.err == "note: the negative prompt is not used: guidance 1 is off\n"
+
+
+def test_a_plan_tells_the_offload_that_was_asked_for(fv: Fv) -> None:
+    for flags, mode in (((), "auto"), (("--offload", "none"), "none")):
+        told = fv("generate", "a cat", "--device", "cpu", "--dry-run", *flags)
+        assert told.out.splitlines()[-1].split() == ["offload", mode]

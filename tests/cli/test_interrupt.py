@@ -7,9 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from fv_core import CancelScope, Clip, Request
 from fv_core.cli.interrupt import on_interrupt
+
+Fv = Callable[..., Any]
 
 LONG = ("--device", "cpu", "--steps", "1000", "--frames", "125", "--size", "128x128")
 TWICE = """
@@ -76,3 +83,21 @@ def test_a_run_without_an_interrupt_tells_nothing() -> None:
     with on_interrupt(lambda: told.append("first"), lambda: told.append("second")):
         pass
     assert told == []
+
+
+def test_an_interrupt_in_the_last_call_writes_nothing(
+    fv: Fv, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fv_core.runtime.engine import Engine
+
+    run = Engine.run
+
+    def interrupted_at_the_end(self: Engine, request: Request, *, cancel: CancelScope, **rest: Any) -> Clip:
+        clip = run(self, request, cancel=cancel, **rest)
+        cancel.cancel()
+        return clip
+
+    monkeypatch.setattr(Engine, "run", interrupted_at_the_end)
+    told = fv("generate", "a cat", "--seed", "1", "--device", "cpu", "-o", "out.npy")
+    assert told.code == 130
+    assert list(work.iterdir()) == []

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from fv_core import Engine, OutputSpec, Request
 from fv_core.cache import ValueRef
+from fv_core.extend.chain import Chain
+from fv_core.loop import StepResult, WorkPlan
+from fv_core.request import MediaChunk, StepDone
+from fv_core.runtime import instance
+from fv_core.runtime import job as jobs
 from fv_core.runtime.job import Job
+from fv_core.runtime.watch import NonFiniteWatch
 
 Ask = Callable[..., Request]
 
@@ -110,3 +118,71 @@ def test_only_a_read_that_the_node_calls_optional_may_be_absent(
         job.step()
     assert (None if job.error is None else job.error.code) == ends
     job.close()
+
+
+def test_nothing_is_shown_before_its_flags_are_read(
+    engine: Engine, ask: Ask, watch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an accelerator flags are only collected at a step: here they are on the CPU too."""
+
+    def collect(self: NonFiniteWatch, plan: WorkPlan, result: StepResult) -> None:
+        for output in result.outputs:
+            self._flags += [torch.isfinite(tensor).all() for tensor in output.tensors.values()]
+            self._names += list(output.tensors)
+
+    def spoil(forward: Any, outputs: list[Any]) -> list[Any]:
+        if forward.op == "decode":
+            outputs[0].output.tensors["frames"][0, 0, 0, 0] = torch.nan
+        return outputs
+
+    monkeypatch.setattr(NonFiniteWatch, "add", collect)
+    monkeypatch.setattr(jobs, "frames_from_video", lambda video: video)
+    watch.after = spoil
+    seen: list[object] = []
+    job = engine.start(ask(), observer=seen.append)
+    while not job.done:
+        job.step()
+    assert job.error is not None
+    assert job.error.code == "FV501"
+    assert not any(isinstance(event, MediaChunk) for event in seen)
+
+
+def test_interceptor_states_end_with_their_node(engine: Engine, ask: Ask) -> None:
+    job = engine.start(ask())
+    chains: list[Chain] = []
+    while not job.done:
+        if not chains or chains[-1] is not job.run.chain:
+            chains.append(job.run.chain)
+            job.run.chain.states["a/b", "cond"] = object()
+        job.step()
+        if job.run.done or job.run.chain is chains[-1]:
+            continue
+        assert job.run.chain.states == {}
+    assert len(chains) == len(job.run.nodes)
+
+
+def test_seconds_of_a_step_leave_out_loading(
+    engine: Engine, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    load = instance.ModelInstance._load
+
+    def slow_load(self: instance.ModelInstance, component_id: str) -> Any:
+        began = now[0]
+        component = load(self, component_id)
+        now[0] += 100.0
+        self.loading_s += now[0] - began
+        return component
+
+    def tick() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr(instance.ModelInstance, "_load", slow_load)
+    monkeypatch.setattr(instance, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(perf_counter=tick))
+    seen: list[object] = []
+    engine.run(ask(), observer=seen.append)
+    steps = [event.seconds for event in seen if isinstance(event, StepDone)]
+    assert set(steps) == {1.0}
+    assert engine.instance("wan21/tiny").loading_s == 300.0

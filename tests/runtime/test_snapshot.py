@@ -316,6 +316,17 @@ def test_tensors_that_alias_are_stored_once_and_views_without_what_they_are_view
         assert torch.equal(decoded, value)
 
 
+def test_only_tensors_of_the_device_go_to_the_device_again() -> None:
+    """A schedule stays on the host whatever the device is."""
+    leaves = TensorLeaves({}, torch.device("meta"))
+    stored = leaves.encode(torch.arange(3.0))
+    assert isinstance(stored, dict)
+    for host, kind in ((True, "cpu"), (False, "meta")):
+        decoded = leaves.decode(torch.Tensor, {**stored, "host": host})
+        assert isinstance(decoded, torch.Tensor)
+        assert decoded.device.type == kind
+
+
 def test_order_of_dimensions_in_memory_comes_back() -> None:
     leaves = TensorLeaves({}, torch.device("cpu"))
     dense = torch.randn(2, 3, 4, 5, 1, generator=torch.Generator().manual_seed(0))
