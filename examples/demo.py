@@ -49,9 +49,7 @@ def main() -> None:
             rows.append((f"{card.model_id}: {prompt}", clip))
     sheet = contact_sheet(rows, FOLDER / "contact-sheet.png", columns=6, scale=2, force=True)
     print(f"\nContact sheet: {sheet}")
-    print(
-        f"Files are enlarged {SCALE}x. Next: .venv/bin/fv generate 'a red circle moving right' -o circle.mp4"
-    )
+    print(f"Files are enlarged {SCALE}x. Next: .venv/bin/fv generate 'a red circle moving right'")
 
 
 if __name__ == "__main__":

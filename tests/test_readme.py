@@ -45,7 +45,7 @@ def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     names: dict[str, object] = {}  # the blocks read on, as in one session
     for block in blocks("python"):
         exec(compile(stood_in(block), "README.md", "exec"), names)
-    assert {path.name for path in tmp_path.iterdir()} == {"circle.mp4", "0.mp4", "1.mp4"}
+    assert {path.name for path in tmp_path.iterdir()} == {"seven.mp4", "0.mp4", "1.mp4"}
 
 
 def test_console_blocks_run(tmp_path: Path) -> None:

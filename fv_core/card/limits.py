@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fv_core.request import Size
 
-MAX_FPS = 240
+MIN_FPS, MAX_FPS = 0.01, 240
+"""Frames per second, inclusive: below, containers cannot tell the time of a frame."""
 """Highest frame rate, in frames per second, that a request may ask for."""
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from fv_core.card.card import ModelCard
-from fv_core.card.limits import MAX_FPS, ParamRule
+from fv_core.card.limits import MAX_FPS, MIN_FPS, ParamRule
 from fv_core.request import Numerics
 
 SEEDS: Final = 2**64
@@ -42,7 +42,7 @@ def request_schema(card: ModelCard) -> Schema:
         "frames": _frames(card),
         "fps": {
             "type": "number",
-            "exclusiveMinimum": 0,
+            "minimum": MIN_FPS,
             "maximum": MAX_FPS,
             "default": card.defaults.fps,
         },

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Final
 
 from fv_core.card.card import ModelCard
-from fv_core.card.limits import MAX_FPS
+from fv_core.card.limits import MAX_FPS, MIN_FPS
 from fv_core.card.placement import placements
 from fv_core.card.reads import reads
 from fv_core.card.recipe_rules import assumed_loop, made_in, parity, sampler_facts
@@ -118,8 +118,8 @@ def _defaults(card: ModelCard) -> Iterator[CardError]:
         yield _default("defaults.size", str(defaults.size), limits.size.legal())
     if not limits.frames.allows(defaults.frames):
         yield _default("defaults.frames", defaults.frames, limits.frames.legal())
-    if not 0 < defaults.fps <= MAX_FPS:
-        yield _default("defaults.fps", defaults.fps, f"more than 0, up to {MAX_FPS}")
+    if not MIN_FPS <= defaults.fps <= MAX_FPS:
+        yield _default("defaults.fps", defaults.fps, f"{MIN_FPS:g} to {MAX_FPS}")
     for name, rule in card.params.items():
         has_value = rule.default is not None or hasattr(card.recipe, name)  # what has none is told as FV204
         if has_value and not rule.allows(card.param_default(name)):

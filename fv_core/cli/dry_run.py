@@ -111,7 +111,8 @@ def _memory(plan: _Plan) -> Iterator[str]:
     for mode, needed in modes.items():
         yield f"{mode:<20} {human_bytes(needed):>10}{'' if plan.fits(needed) else '  (does not fit)'}"
     yield f"{f'free on {plan.device}':<20} {human_bytes(plan.free_bytes):>10}"
-    yield f"{'offload':<20} {plan.run.offload:>10}"
+    unable = "  (one at a time needs an accelerator)" if plan.device == "cpu" else ""
+    yield f"{'offload':<20} {plan.run.offload:>10}{unable}"
 
 
 def _document(plan: _Plan) -> dict[str, object]:

@@ -18,7 +18,7 @@ from fv_core.cli.repeat import tell_differences, usable_device
 from fv_core.cli.targets import Target
 from fv_core.media import Clip
 from fv_core.plugins import all_cards
-from fv_core.request import CancelScope, Request, RequestEvent
+from fv_core.request import CancelScope, Request, RequestEvent, Started
 from fv_core.weights.store import locate
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def make(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> N
     locate(asked.card, options.weights)  # before torch loads: that weights are absent is told at once
     from fv_core.runtime.engine import Engine
 
-    notices: dict[str, None] = dict.fromkeys(_drawn(asked, options))  # in order, each once
+    notices: dict[str, None] = {}  # in order, each once
+    drawn = tuple(_drawn(asked, options))
     with Engine(
         [asked.card.model_id],
         device=usable_device(asked, options),
@@ -45,7 +46,8 @@ def make(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> N
     ) as engine:
         differences = tell_differences(asked, engine, out)
         for index, (request, target) in enumerate(zip(asked.requests, files, strict=True)):
-            clip = _clip(engine, request, out, name=_name(asked.card, index, len(files)))
+            told = drawn if index == 0 else ()
+            clip = _clip(engine, request, out, told, name=_name(asked.card, index, len(files)))
             _write(clip, target, out)
             notices |= dict.fromkeys(clip.used.adjusted)
         notices |= dict.fromkeys(_untrained(asked.card))
@@ -53,15 +55,18 @@ def make(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> N
         out.notice(notice)
     if options.as_json or options.as_events:
         repeated = {} if asked.recorded is None else {"differences": differences}
-        out.document({"clips": out.done, "notices": list(notices), **repeated})
+        out.document({"clips": out.done, "notices": [*drawn, *notices], **repeated})
 
 
-def _clip(engine: Engine, request: Request, out: Out, *, name: str) -> Clip:
+def _clip(engine: Engine, request: Request, out: Out, told: Sequence[str], *, name: str) -> Clip:
     scope = CancelScope()
     tell = event_writer(out)
     with progress(out, name) as bars:
 
         def observer(event: RequestEvent) -> None:
+            if isinstance(event, Started):  # at once, for whoever interrupts
+                for notice in told:
+                    out.notice(notice)
             bars.show(event)
             tell(event)
 

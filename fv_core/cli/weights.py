@@ -84,7 +84,11 @@ def list_weights(out: Out, as_json: bool) -> None:
 @_AS_JSON
 @click.pass_obj
 def verify(out: Out, model_id: str, folder: Path | None, as_json: bool) -> None:
-    """Check every file of model ID; exit 1 and name each that is missing, truncated or altered."""
+    """Check that the files of model ID are whole; exit 1 and name each that is missing, truncated or altered.
+
+    Pulled files are compared with the digests that the hub stated. Whether tensors are those of the model is
+    checked when it loads.
+    """
     problems = find_problems(find_card(model_id), folder)
     if as_json:
         found = [{"file": problem.file, "reason": problem.reason} for problem in problems]

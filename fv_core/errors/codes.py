@@ -268,7 +268,7 @@ _REQUEST = (
     ),
     _row(
         "FV307", "frame rate is not legal", 2, 400, "invalid_fps",
-        "The frame rate is a finite number greater than 0; it sets how fast the frames play, not how many "
+        "The frame rate is a number from 0.01 to 240; it sets how fast the frames play, not how many "
         "are made.",
     ),
     _row(

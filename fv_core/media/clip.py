@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,15 +83,14 @@ def frames_from_video(video: torch.Tensor) -> npt.NDArray[np.uint8]:
     """
     if not video.is_floating_point() or video.ndim != 4 or video.shape[3] != 3 or 0 in video.shape:
         raise _not_frames(video.dtype, tuple(video.shape), "floating point [F, H, W, 3]")
-    values = video.detach().float()
-    if not bool(values.isfinite().all()):
+    low, high = (float(value) for value in video.detach().aminmax())  # NaN anywhere makes both of them NaN
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise RunError(
             "FV501",
             name="video",
             rule="must be finite but holds NaN or infinity",
             remedy="Decode in a wider precision; if it persists the weights or the loop are at fault.",
         )
-    low, high = float(values.min()), float(values.max())
     if low < 0.0 or high > 1.0:
         raise RunError(
             "FV502",
@@ -99,7 +99,9 @@ def frames_from_video(video: torch.Tensor) -> npt.NDArray[np.uint8]:
             rule="must lie in [0, 1]",
             remedy="The component that decodes must map its output to [0, 1] before it returns it.",
         )
-    frames: npt.NDArray[np.uint8] = values.mul(255.0).round_().byte().cpu().numpy()
+    frames = np.empty(tuple(video.shape), np.uint8)
+    for out, frame in zip(frames, video.detach(), strict=True):  # one by one: a clip's copy in fp32 is large
+        out[:] = frame.float().mul(255.0).round_().byte().cpu().numpy()
     return frames
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -54,7 +54,8 @@ class Engine:
     One thread drives an engine; cancelling may come from any.
 
     Args:
-        models: ids of installed cards, or cards; the first is the default. None named: any installed card.
+        models: ids of installed cards, or cards, or one of them; the first is the default. None named: any
+            installed card.
         device: auto, cpu, cuda, cuda:N or mps.
         dtype: auto, or a precision of the card.
         weights: folder of the weights, for an engine of one model; None finds them.
@@ -68,7 +69,7 @@ class Engine:
 
     def __init__(
         self,
-        models: Sequence[str | ModelCard] = (),
+        models: str | ModelCard | Sequence[str | ModelCard] = (),
         *,
         device: str = "auto",
         dtype: str = "auto",
@@ -78,6 +79,7 @@ class Engine:
         numerics: Numerics | str = Numerics.EXACT,
         require_certified: bool = False,
     ) -> None:
+        models = (models,) if isinstance(models, (str, ModelCard)) else models
         cards = [_valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
         self._cards = _by_id(cards)
         self.device = pick_device(device)
@@ -100,7 +102,8 @@ class Engine:
         Raises:
             RequestError: a value is not legal.
         """
-        return self._plan(*self._settled(request))
+        card, settled = self._settled(request)
+        return replace(self._plan(card, settled), offload=self._offload_of(card).value)
 
     def run(
         self, request: Request, *, cancel: CancelScope | None = None, observer: Observer | None = None
@@ -405,7 +408,9 @@ def _checked_offload(offload: str, device: torch.device) -> str:
             "FV312",
             name="offload",
             value=offload,
-            rule=f"is not possible on {device.type}: it moves weights between a device and host memory",
+            rule="moves weights between host memory and an accelerator, and there is none"
+            if offload == Offload.COMPONENT
+            else "is not a way to offload",
             legal=", ".join(legal),
             remedy="Leave it at auto.",
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fv_core.card import ModelCard, ParamRule
-from fv_core.card.limits import MAX_FPS
+from fv_core.card.limits import MAX_FPS, MIN_FPS
 from fv_core.errors import RequestError
 from fv_core.request import ModalPart, Numerics, OutputSpec, Request, ResolvedRequest, Size, TaskType
 
@@ -161,8 +161,8 @@ def _seed(request: Request) -> int:
             "FV306",
             name="seed",
             value=seed,
-            rule="must be a whole number",
-            legal="0 to 18446744073709551615 (2^64 - 1)",
+            rule="is not a seed",
+            legal="a whole number from 0 to 18446744073709551615 (2^64 - 1)",
             remedy="Leave it out to have one drawn and reported.",
         )
     return seed
@@ -197,20 +197,22 @@ def _frames(request: Request, card: ModelCard) -> int:
             value=frames,
             rule=f"is not a count that {card.model_id} can make",
             legal=rule.legal(),
-            remedy=f"The nearest legal count is {rule.nearest(frames)}." if _is_int(frames) else "",
+            remedy=f"The nearest legal count is {rule.nearest(frames)}."
+            if _is_int(frames)
+            else "Give a whole number.",
         )
     return frames
 
 
 def _fps(request: Request, card: ModelCard) -> float:
     fps = card.defaults.fps if request.fps is None else request.fps
-    if not _is_number(fps) or not 0 < fps <= MAX_FPS:
+    if not _is_number(fps) or not MIN_FPS <= fps <= MAX_FPS:
         raise RequestError(
             "FV307",
             name="fps",
             value=fps,
-            rule="must be a finite number of frames per second",
-            legal=f"more than 0, up to {MAX_FPS}",
+            rule="is not a frame rate that a file can hold",
+            legal=f"{MIN_FPS:g} to {MAX_FPS}",
             remedy=f"Leave it out for the card's {card.defaults.fps:g}.",
         )
     return float(fps)
@@ -227,7 +229,7 @@ def _steps(request: Request, card: ModelCard) -> int:
             "FV304",
             name="steps",
             value=steps,
-            rule="must be a whole number that the recipe allows",
+            rule=f"is not a number of steps that the recipe of {card.model_id} allows",
             legal=legal,
             remedy=f"Leave it out for the recipe's {recipe.steps}.",
         )
@@ -242,7 +244,7 @@ def _guidance(request: Request, card: ModelCard) -> float:
             "FV305",
             name="guidance",
             value=guidance,
-            rule="must be a finite number",
+            rule=f"is not a guidance that {card.model_id} takes",
             legal=f"{least:g} (off) to {most:g}",
             remedy=f"Leave it out for the recipe's {card.recipe.guidance:g}.",
         )

@@ -66,8 +66,9 @@ class RequestSnapshot:
     body: dict[str, JSON]
     tensors: dict[str, Tensor] = field(repr=False)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Writes the file whole or not at all."""
+        path = Path(path)
         text = json.dumps({"header": codec.encode(self.header), "body": self.body})
         metadata = {"format": str(FORMAT), "fv": text, "sha256": _digest(text, self.tensors)}
         partial = path.with_name(f".{path.name}.partial")
@@ -78,7 +79,7 @@ class RequestSnapshot:
             partial.unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, path: Path) -> RequestSnapshot:
+    def load(cls, path: str | Path) -> RequestSnapshot:
         """Raises:
         RunError: FV504, the file is not a whole snapshot of this format.
         """

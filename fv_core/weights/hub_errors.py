@@ -23,7 +23,10 @@ from fv_core.errors import FvError, ResourceError, WeightsError
 _HTTPError = cast(type[Exception], HfHubHTTPError.__bases__[0])
 
 _TOKEN = "Log in with `hf auth login`, or set HF_TOKEN to a token that may read it."
-_AGAIN = "Run the same command again; it goes on where it stopped."
+_AGAIN = (
+    "Check the connection and run the same command again, which goes on where it stopped; "
+    "`--weights PATH` uses a folder you have."
+)
 
 
 @contextmanager

@@ -80,7 +80,9 @@ def test_a_plan_tells_what_is_adjusted(fv: Fv) -> None:
     assert told.err == "note: the negative prompt is not used: guidance 1 is off\n"
 
 
-def test_a_plan_tells_the_offload_that_was_asked_for(fv: Fv) -> None:
-    for flags, mode in (((), "auto"), (("--offload", "none"), "none")):
-        told = fv("generate", "a cat", "--device", "cpu", "--dry-run", *flags)
-        assert told.out.splitlines()[-1].split() == ["offload", mode]
+def test_a_plan_tells_what_auto_offload_means_here_and_refuses_what_is_impossible(fv: Fv) -> None:
+    told = fv("generate", "a cat", "--device", "cpu", "--dry-run")
+    assert told.out.splitlines()[-1].split()[:2] == ["offload", "none"]
+    assert "needs an accelerator" in told.out
+    refused = fv("generate", "a cat", "--device", "cpu", "--dry-run", "--offload", "component")
+    assert (refused.code, refused.out) == (2, "")

@@ -41,7 +41,7 @@ def process(*arguments: str, home: Path) -> subprocess.Popen[str]:
 
 def test_an_interrupted_run_exits_with_130_and_leaves_no_file(tmp_path: Path) -> None:
     program = "from fv_core.cli.main import main; main()"
-    arguments = ("generate", "a cat", *LONG, "-o", "out.mp4", "--sidecar", "--events")
+    arguments = ("generate", "a cat", *LONG, "--seed", "1", "-o", "out.mp4", "--sidecar", "--events")
     with process("-c", program, *arguments, home=tmp_path) as running:
         assert running.stdout is not None
         for line in running.stdout:
