@@ -25,7 +25,7 @@ class Bars:
         # stdout is the result's: a pipe or a file must never get what belongs on the terminal
         self._drawn = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
             _Pace(),
             console=Console(stderr=True, no_color=plain or None),

@@ -52,6 +52,7 @@ class ModelInstance:
         self._loops: dict[str, Loop[Any, Any]] = {}
         self._on_device: str | None = None
         self._closed = False
+        self._counted: tuple[tuple[str, ...], int] = ((), 0)
         self.loading_s = 0.0
         """Seconds spent loading so far: told apart from computing, or every estimate would start too high."""
 
@@ -95,6 +96,11 @@ class ModelInstance:
 
     def resident_bytes(self) -> int:
         """Bytes of the loaded parameters and buffers, counting shared storage once."""
+        if self._counted[0] != self.loaded:  # walking every parameter for each request costs milliseconds
+            self._counted = (self.loaded, self._count_bytes())
+        return self._counted[1]
+
+    def _count_bytes(self) -> int:
         storages = {}
         for component in self._components.values():
             for tensor in (*component.module.parameters(), *component.module.buffers()):
