@@ -7,17 +7,22 @@ from collections.abc import Iterator
 
 from fv_core.card.card import LADDER, ModelCard, SigmaRule
 from fv_core.errors import CardError
+from fv_core.program import LoopNode
 
 
 def assumed_loop(card: ModelCard) -> Iterator[CardError]:
-    """FV201: the semantics that the weights were made for is declared."""
-    declared = sorted({spec.semantics for spec in card.loops.values()})
+    """FV201: the semantics that the weights were made for is that of a loop that a program runs."""
+    nodes = [node for program in card.programs.values() for node in program.nodes]
+    run = {node.loop for node in nodes if isinstance(node, LoopNode)}
+    if not run or not run <= card.loops.keys():  # which loops run is another rule's finding
+        run = set(card.loops)
+    declared = sorted({card.loops[loop].semantics for loop in run})
     if card.recipe.assumes_loop not in declared:
         yield CardError(
             "FV201",
             name="recipe.assumes_loop",
             value=card.recipe.assumes_loop,
-            rule="is not the semantics of a declared loop",
+            rule="is not the semantics of a declared loop that a program runs",
             legal=", ".join(declared),
             remedy="Bind a loop with that semantics, or correct recipe.assumes_loop.",
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -21,12 +21,13 @@ def on_interrupt(first: Callable[[], None], second: Callable[[], None]) -> Itera
     """Calls `first`, then `second`, from a thread of its own, while the block runs.
 
     Python runs signal handlers between two instructions of the main thread, and a kernel is one instruction that
-    may take minutes. The wake-up pipe is written at the signal itself, once for each.
+    may take minutes. The wake-up socket is written at the signal itself, once for each; a pipe would not do on
+    Windows.
     """
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
     handler = signal.signal(signal.SIGINT, lambda number, frame: None)
-    pipe = signal.set_wakeup_fd(writer)
+    pipe = signal.set_wakeup_fd(writer.fileno())
     watcher = Thread(target=_watch, args=(reader, first, second), daemon=True)
     watcher.start()
     try:
@@ -34,14 +35,14 @@ def on_interrupt(first: Callable[[], None], second: Callable[[], None]) -> Itera
     finally:
         signal.set_wakeup_fd(pipe)
         signal.signal(signal.SIGINT, handler)
-        os.close(writer)
+        writer.close()
         watcher.join()  # what it has read it has acted on
-        os.close(reader)
+        reader.close()
 
 
-def _watch(reader: int, first: Callable[[], None], second: Callable[[], None]) -> None:
+def _watch(reader: socket.socket, first: Callable[[], None], second: Callable[[], None]) -> None:
     presses = 0
-    while signals := os.read(reader, 1):
+    while signals := reader.recv(1):
         if signals[0] == signal.SIGINT:
             presses += 1
             (first if presses == 1 else second)()

@@ -35,6 +35,7 @@ def tell_differences(asked: Asked, engine: Engine, out: Out) -> list[str]:
     then = asked.recorded.used
     instance = engine.instance(asked.card.model_id)
     facts = {"weights": (then.weights, weights_name(instance))}
+    facts["extensions"] = (", ".join(then.extensions) or "none", "none")  # the command line enables none
     facts["dtype"] = (then.dtype, str(instance.dtype).removeprefix("torch."))
     told = [f"{name} {old} then, {new} now" for name, (old, new) in facts.items() if old != new]
     told += differences(then.environment, environment(asked.card, engine.device))

@@ -135,6 +135,15 @@ class Engine:
             cancel: cancels all of them.
         """
         default = self._numerics if numerics is None else checked_numerics(numerics)
+        if order not in ("serial", "interleaved"):
+            raise RequestError(
+                "FV310",
+                name="order",
+                value=order,
+                rule="is not an order of steps",
+                legal="serial, interleaved",
+                remedy="Leave it out for interleaved.",
+            )
         if order == "serial":
             return [
                 outcome for one in requests for outcome in self._together([one], default, cancel, observer)
@@ -158,7 +167,9 @@ class Engine:
         check_recipe(self._extensions, card)
         check_numerics(self._extensions, settled.numerics)
         instance = self._instance(card)
-        admit(self._plan(card, settled), instance)
+        plan = self._plan(card, settled)
+        admit(plan, instance)
+        instance.check(tuple(plan.weights))
         job = self._job(f"r{next(self._ids)}", settled, instance, cancel, observer)
         with _closing_on_error(job):
             job.announce()
@@ -192,7 +203,9 @@ class Engine:
         header = taken.header
         instance = self._instance(self._card(header.request.model))
         self._check_header(header, instance)
-        admit(self._plan(instance.card, header.request), instance)
+        plan = self._plan(instance.card, header.request)
+        admit(plan, instance)
+        instance.check(tuple(plan.weights))
         job = self._job(header.request_id, header.request, instance, cancel, observer)
         with _closing_on_error(job):
             snapshot.restore(job.run, taken)
@@ -215,7 +228,7 @@ class Engine:
             fps=run.request.fps,
             request=run.request,
             used=provenance.used(job, self._extensions),
-            tensors={name: run.tensor(name) for name in run.request.keep},
+            tensors={name: run.tensor(name).clone() for name in run.request.keep},  # values may be shared
         )
 
     def instance(self, model_id: str) -> ModelInstance:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from fv_core.media import Clip
@@ -13,6 +14,7 @@ from fv_core.runtime.engine import Engine
 from fv_core.runtime.models import default_model
 
 _RESIDENT_ENGINES = 2
+_ONE_AT_A_TIME = Lock()
 
 
 def generate(
@@ -38,7 +40,8 @@ def generate(
         raise TypeError(f"generate() got unexpected keyword arguments: {', '.join(sorted(unknown))}")
     model_id = model or default_model().model_id
     engine = _engine(model_id, device, dtype, None if weights is None else str(weights))
-    return engine.run(Request(prompt=prompt, model=model_id, **request))
+    with _ONE_AT_A_TIME:  # one thread drives an engine, and threads that share a process share this one
+        return engine.run(Request(prompt=prompt, model=model_id, **request))
 
 
 @lru_cache(maxsize=_RESIDENT_ENGINES)

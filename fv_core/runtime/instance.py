@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fv_core.loop.one_call import OneCall
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import ComponentNode, Node
 from fv_core.weights.checkpoint import CheckpointContext
+from fv_core.weights.store import fingerprint
 
 SEED = 0
 """Seed of weights that are initialised rather than read."""
@@ -52,6 +54,8 @@ class ModelInstance:
         self._loops: dict[str, Loop[Any, Any]] = {}
         self._on_device: str | None = None
         self._closed = False
+        self._fingerprint: str | None = None
+        self._checked: set[str] = set()
         self._counted: tuple[tuple[str, ...], int] = ((), 0)
         self.loading_s = 0.0
         """Seconds spent loading so far: told apart from computing, or every estimate would start too high."""
@@ -94,6 +98,26 @@ class ModelInstance:
         """The loop that runs a program node."""
         return OneCall(node) if isinstance(node, ComponentNode) else self.loop(node.loop)
 
+    def fingerprint(self) -> str:
+        """Tells the weights of this instance's folder from others; see `fv_core.weights.store.fingerprint`."""
+        if self._fingerprint is None:
+            assert self.folder is not None
+            self._fingerprint = fingerprint(self.card, self.folder)
+        return self._fingerprint
+
+    def check(self, component_ids: Sequence[str]) -> None:
+        """Compares the files of these components with their architecture, reading headers alone, once each.
+
+        A request finds out before its first step what a component loaded at its last one would have told.
+
+        Raises:
+            WeightsError: FV252 file missing, FV253 file damaged, FV254 names or shapes differ.
+        """
+        for component_id in component_ids:
+            if self.folder is not None and component_id not in self._checked:
+                self._build(component_id, check_only=True)
+            self._checked.add(component_id)
+
     def resident_bytes(self) -> int:
         """Bytes of the loaded parameters and buffers, counting shared storage once."""
         if self._counted[0] != self.loaded:  # walking every parameter for each request costs milliseconds
@@ -117,12 +141,18 @@ class ModelInstance:
 
     def _load(self, component_id: str) -> Component:
         began = time.perf_counter()
+        component = self._build(component_id, check_only=False)
+        self.loading_s += time.perf_counter() - began
+        return component
+
+    def _build(self, component_id: str, *, check_only: bool) -> Component:
         spec = self.card.components[component_id]
         factory = resolve_reference(spec.load, owner=f"{self.card.model_id} component {component_id}")
         dtype = self.dtype if spec.dtype == "card" else getattr(torch, spec.dtype)
-        context = CheckpointContext(spec, folder=self.folder, seed=SEED, device=self.device, dtype=dtype)
+        context = CheckpointContext(
+            spec, folder=self.folder, seed=SEED, device=self.device, dtype=dtype, check_only=check_only
+        )
         component: Component = factory(context)
-        self.loading_s += time.perf_counter() - began
         return component
 
     def _make_room(self, arriving: str) -> None:

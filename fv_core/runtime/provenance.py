@@ -18,13 +18,13 @@ def plugin_name(instance: ModelInstance) -> str:
 
 
 def weights_name(instance: ModelInstance) -> str:
-    """What names the weights: repository and revision in the hub's cache, a folder's own name, or the seed."""
+    """What names the weights: repository and revision in the hub's cache, a folder's name and fingerprint, the seed."""
     folder, checkpoint = instance.folder, instance.card.checkpoint
     if folder is None:
         return f"seed {SEED}"
     if checkpoint is not None and folder.parent.name == "snapshots":
         return f"{checkpoint.repo}@{folder.name}"
-    return folder.name
+    return f"{folder.name}#{instance.fingerprint()}"
 
 
 def dtype_name(instance: ModelInstance) -> str:

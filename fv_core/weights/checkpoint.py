@@ -34,6 +34,7 @@ class CheckpointContext:
         seed: 0 to 2^64 - 1; read only without a folder.
         device: where the weights go.
         dtype: the floating-point type of all parameters but those a factory keeps in fp32.
+        check_only: `fill` compares the headers with the module, and leaves it on the meta device.
     """
 
     spec: ComponentSpec
@@ -41,6 +42,7 @@ class CheckpointContext:
     seed: int
     device: torch.device
     dtype: torch.dtype
+    check_only: bool = False
 
     @property
     def source(self) -> Path | None:
@@ -84,6 +86,8 @@ class CheckpointContext:
         else:
             shards = read_shards(self.source)
             check(module, shards, ties)
+            if self.check_only:
+                return module
             load(module, shards, ties, settle)
             tie(module, ties)
         return _finish(module, self.device)

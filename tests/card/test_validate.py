@@ -226,7 +226,10 @@ def test_a_card_without_programs_offers_nothing_and_is_sound(card: ModelCard) ->
     assert validate(derive(card, programs={TaskType.T2V: Program(nodes=())}))[0].code == "FV205"
 
 
-def test_semantics_of_any_declared_loop_satisfy_the_recipe(card: ModelCard) -> None:
+def test_the_loop_that_the_recipe_assumes_is_one_that_a_program_runs(card: ModelCard) -> None:
+    """A card could otherwise declare the right loop, and run another."""
     spec = LoopSpec(loop="toy.loops:Sample", semantics="toy/v1", binds={"denoiser": "dit"})
-    other = derive(card, loops={**card.loops, "sample": spec}, recipe={"assumes_loop": "toy/v1"})
-    assert validate(other) == ()
+    loops = {**card.loops, "sample": spec}
+    idle = derive(card, loops=loops, recipe={"assumes_loop": "toy/v1"})
+    assert [finding.code for finding in validate(idle)] == ["FV201"]
+    assert validate(node(idle, 2, loop="sample")) == ()

@@ -205,15 +205,6 @@ def test_snapshot_is_refused_where_something_else_runs(where: str, saved: Path) 
         assert other.counters() == NOTHING
 
 
-def test_snapshot_is_refused_with_other_weights(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("text_encoder", "tokenizer", "transformer", "vae"):
-        (tmp_path / "weights" / name).mkdir(parents=True)
-    with Engine([TINY], device="cpu", weights=tmp_path / "weights") as other:
-        assert "weights" in refused(lambda: other.resume(RequestSnapshot.load(saved))).message
-
-
 def test_snapshot_is_refused_with_another_version_of_the_plugin(
     saved: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,74 @@
+"""Weights are checked before the first step, and other weights of the same folder name are told apart."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from safetensors.torch import load_file, save_file
+from transformers import UMT5Config, UMT5EncoderModel
+
+import fv_wan21
+from fv_core import Engine, Request
+from fv_core.errors import FvError, WeightsError
+from fv_wan21.card import TINY
+
+Ask = Callable[..., Request]
+VAE = Path("vae") / "diffusion_pytorch_model.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    made = tmp_path / "a" / "wan"
+    UMT5EncoderModel(UMT5Config(**TINY.components["text"].config)).save_pretrained(made / "text_encoder")
+    WanTransformer3DModel(**TINY.components["transformer"].config).save_pretrained(made / "transformer")
+    AutoencoderKLWan(**TINY.components["vae"].config).save_pretrained(made / "vae")
+    shutil.copytree(Path(fv_wan21.__file__).parent / "assets" / "tokenizer", made / "tokenizer")
+    return made
+
+
+def damage(folder: Path) -> None:
+    (folder / VAE).write_bytes((folder / VAE).read_bytes()[:-1])
+
+
+def rename(folder: Path) -> None:
+    tensors = load_file(folder / VAE)
+    save_file(
+        {name.replace("decoder.conv_in", "decoder.conv_inn"): t for name, t in tensors.items()}, folder / VAE
+    )
+
+
+@pytest.mark.parametrize(("change", "code"), [(damage, "FV253"), (rename, "FV254")])
+def test_the_last_component_is_checked_before_the_first_step(
+    change: Callable[[Path], None], code: str, folder: Path, ask: Ask
+) -> None:
+    change(folder)
+    with Engine([TINY], device="cpu", weights=folder) as engine:
+        with pytest.raises(WeightsError) as refusal:
+            engine.start(ask())
+        assert refusal.value.code == code
+        assert "vae" in str(refusal.value) or "AutoencoderKLWan" in str(refusal.value)
+        assert engine.instance("wan21/tiny").loaded == ()
+
+
+def test_a_snapshot_does_not_resume_on_other_weights_of_the_same_name(
+    folder: Path, ask: Ask, tmp_path: Path
+) -> None:
+    other = tmp_path / "b" / "wan"
+    shutil.copytree(folder, other)
+    tensors = load_file(other / VAE)
+    save_file({name: t * 1.5 for name, t in tensors.items()}, other / VAE)
+    with Engine([TINY], device="cpu", weights=folder) as engine:
+        job = engine.start(ask())
+        job.step()
+        taken = engine.snapshot(job)
+        job.close()
+    with Engine([TINY], device="cpu", weights=other) as engine, pytest.raises(FvError) as refusal:
+        engine.resume(taken)
+    assert refusal.value.code == "FV504"
+    assert "weights" in str(refusal.value)
