@@ -218,7 +218,7 @@ _CARD = (
     ),
     _row(
         "FV254", "weights are not those of this model", 3, 503, "weights_mismatch",
-        "A tensor is missing, unexpected, or has another shape than the architecture the card declares. The "
+        "A tensor is missing, unexpected, or has another shape than the architecture of its config. The "
         "check runs on the headers, before any tensor is read and before any compute.",
     ),
     _row(
