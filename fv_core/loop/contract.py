@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar
 
 from fv_core.cache import CacheRef, ValueRef
-from fv_core.card import ModelCard
 from fv_core.loop.work import Done, Emission, StepResult, WorkPlan
 from fv_core.request import ResolvedRequest
 
@@ -81,12 +80,6 @@ class Loop(Protocol[S, P]):
     def finalize(self, state: S) -> LoopOutputs:
         """The outputs of a loop whose `next` said Done."""
         ...
-
-
-class LoopFactory(Protocol):
-    """How the runtime builds a loop from its card."""
-
-    def __call__(self, card: ModelCard, spec: Any) -> Loop[Any, Any]: ...
 
 
 def held_refs(state: object) -> frozenset[CacheRef | ValueRef]:
