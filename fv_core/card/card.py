@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from fv_core import codec
 from fv_core.card.component import ComponentSpec, Geometry
@@ -47,6 +47,9 @@ class SigmaRule(StrEnum):
     WAN_OFFICIAL = "wan-official"
 
 
+LoopParam: TypeAlias = int | float | str | bool | None | tuple[int | float, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSpec:
     """One loop of a card: the class, which of its semantics, and the components it drives.
@@ -57,7 +60,7 @@ class LoopSpec:
     loop: str
     semantics: str
     binds: Mapping[str, str]
-    params: Mapping[str, float | int | str | bool | None] = field(default_factory=dict)
+    params: Mapping[str, LoopParam] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class RecipeSpec:
         method: how the weights were made.
         steps: default number of steps.
         steps_fixed: True for weights distilled to exactly `steps` steps.
+        sigmas: the very noise levels of distilled weights, `steps` of them, falling, in (0, 1]; () follows the rule.
         sigma_rule: the unshifted sigma grid.
         shift: flow shift, > 0.
         guidance: default classifier-free guidance scale, >= 1; 1 is off.
@@ -80,6 +84,7 @@ class RecipeSpec:
     method: Method = Method.PRETRAIN
     steps: int = 50
     steps_fixed: bool = False
+    sigmas: tuple[float, ...] = ()
     sigma_rule: SigmaRule = SigmaRule.DIFFUSERS
     shift: float = 1.0
     guidance: float = 1.0
@@ -91,9 +96,10 @@ class RecipeSpec:
 class ParitySpec:
     """What the card claims to reproduce: `rungs` of the ladder (C0 component .. C4 artifact), against which version.
 
-    `runner` is the `"module:attr"` of a function `(components, card, request) -> Mapping[str, Tensor]` that runs the
-    reference over the card's own modules and returns its taps in order; "" where there is none. `tolerance` is the
-    largest absolute difference in any tap under reference numerics.
+    `runner` is the `"module:attr"` of a function `(components, card, request, inputs) -> Mapping[str, Tensor]` that
+    runs the reference over the card's own modules and returns its taps in order; "" where there is none. Its inputs
+    are the request's, by slot ("request.image"). `tolerance` is the largest absolute difference in any tap under
+    reference numerics.
     """
 
     reference: str

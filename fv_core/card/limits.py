@@ -56,9 +56,10 @@ class FrameRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParamRule:
-    """A parameter that requests may set beside the common ones; a number in a range or one of `choices`.
+    """A parameter that requests may set beside the common ones: a number in a range, one of `choices`, or yes or no.
 
-    `default` None is the recipe's fact of the same name.
+    `default` None is the recipe's fact of the same name; a default of True or False makes it yes or no. `whole` takes
+    whole numbers alone.
     """
 
     doc: str
@@ -66,17 +67,29 @@ class ParamRule:
     lowest: float = 0.0
     highest: float = 1.0
     choices: tuple[str, ...] = ()
+    whole: bool = False
+
+    @property
+    def yes_or_no(self) -> bool:
+        return isinstance(self.default, bool)
 
     def allows(self, value: float | int | str | bool) -> bool:
         if self.choices:
             return value in self.choices
+        if self.yes_or_no:
+            return isinstance(value, bool)
+        if self.whole and not isinstance(value, int):
+            return False
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return number and self.lowest <= value <= self.highest  # type: ignore[operator]
 
     def legal(self) -> str:
         if self.choices:
             return ", ".join(self.choices)
-        return f"{self.lowest:g} to {self.highest:g}"
+        if self.yes_or_no:
+            return "true, false"
+        numbers = "whole numbers from " if self.whole else ""
+        return numbers + f"{self.lowest:g} to {self.highest:g}"
 
 
 def _nearest(value: int, multiple: int, least: int, most: int) -> int:

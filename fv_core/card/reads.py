@@ -3,35 +3,66 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from fv_core.card.card import ModelCard
 from fv_core.errors import CardError
-from fv_core.program import REQUEST_SLOTS, LoopNode, Node, Program, When
+from fv_core.program import PLAIN_SLOTS, LoopNode, Node, Program, When
 from fv_core.request import TaskType
 
-YIELDS = {TaskType.T2V: "video"}
-"""The artifact that a task's caller gets."""
+YIELDS: Mapping[TaskType, tuple[str, ...]] = {
+    TaskType.T2V: ("video",),
+    TaskType.T2I: ("video",),
+    TaskType.I2V: ("video",),
+    TaskType.V2V: ("video",),
+    TaskType.EDIT: ("video",),
+    TaskType.QA: ("text",),
+    TaskType.POLICY: ("video", "action"),
+    TaskType.FORWARD_DYNAMICS: ("video",),
+    TaskType.INVERSE_DYNAMICS: ("action",),
+}
+"""The artifacts that a task's caller always gets; an image is a video of one frame."""
+
+KINDS = ("video", "audio", "text", "action")
+"""All artifacts that there can be."""
 
 
-def reads(task: TaskType, program: Program) -> Iterator[CardError]:
+def reads(card: ModelCard, task: TaskType, program: Program) -> Iterator[CardError]:
     """FV205 for each read that may find nothing."""
     written: defaultdict[str, set[When | None]] = defaultdict(set)  # slot -> when each of its writers runs
-    for slot in REQUEST_SLOTS:
+    params = (f"request.params.{name}" for name in card.params)
+    for slot in (*PLAIN_SLOTS, *params, *(one.slot for one in program.inputs)):
         written[slot].add(None)
+    looped: set[str] = set()
     for node in program.nodes:
         for role, slot in node.reads.items():
-            if slot not in written or not (_is_optional(node, role) or written[slot] & {None, node.when}):
+            found = written.get(slot, set())
+            if not found or not (role in node.optional or node.when in found or _always(found)):
                 yield _unwritten(f"programs.{task}.{node.id}.reads[{role}]", slot, written)
+        for role in _streams(node):
+            if node.reads.get(role) not in looped:
+                yield _unstreamed(f"programs.{task}.{node.id}.streams", role, looped)
         for slot in node.writes.values():
             written[slot].add(node.when)
-    for artifact in {YIELDS[task]: None, **program.artifacts}:
+            if isinstance(node, LoopNode):
+                looped.add(slot)
+    for artifact in {**dict.fromkeys(YIELDS[task]), **program.artifacts}:
         slot = program.artifacts.get(artifact, "")
-        if None not in written.get(slot, ()):
+        always = artifact in YIELDS[task]
+        if artifact not in KINDS or not written.get(slot) or (always and not _always(written[slot])):
             yield _unwritten(f"programs.{task}.artifacts[{artifact}]", slot, written)
 
 
-def _is_optional(node: Node, role: str) -> bool:
-    return isinstance(node, LoopNode) and role in node.optional
+def _always(whens: set[When | None]) -> bool:
+    """Whether one of the writers runs for every request."""
+    if None in whens:
+        return True
+    settled = {(when.field, when.compare, when.value) for when in whens if when is not None}
+    return any((field, compare, not value) in settled for field, compare, value in settled if value is True)
+
+
+def _streams(node: Node) -> tuple[str, ...]:
+    return node.streams if isinstance(node, LoopNode) else ()
 
 
 def _unwritten(name: str, value: str, written: dict[str, set[When | None]]) -> CardError:
@@ -42,4 +73,15 @@ def _unwritten(name: str, value: str, written: dict[str, set[When | None]]) -> C
         rule="is not always written before it is read",
         legal=", ".join(slot for slot, whens in written.items() if None in whens),
         remedy="Order the nodes so that its writer comes first, or name the read in `optional`.",
+    )
+
+
+def _unstreamed(name: str, value: str, looped: set[str]) -> CardError:
+    return CardError(
+        "FV205",
+        name=name,
+        value=value,
+        rule="is not a read of what an earlier loop writes chunk by chunk",
+        legal=", ".join(sorted(looped)) or "none",
+        remedy="Read the output of a loop node that stands before, or take the role out of `streams`.",
     )

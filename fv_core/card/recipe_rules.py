@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 from fv_core.card.card import LADDER, ModelCard, SigmaRule
 from fv_core.errors import CardError
@@ -47,10 +48,20 @@ def _steps(card: ModelCard) -> Iterator[CardError]:
         yield _fact("limits.steps", f"{least} to {most}", f"{steps} to {steps}: the recipe's steps are fixed")
     elif not isinstance(steps, int) or not least <= steps <= most:
         yield _fact("recipe.steps", steps, f"{least} to {most}")
+    yield from _sigmas(card)
     for loop_id, spec in card.loops.items():
         assumed = spec.semantics == card.recipe.assumes_loop
         if assumed and card.recipe.steps_fixed and spec.params.get("steps", steps) != steps:
             yield _fact(f"loops.{loop_id}.params.steps", spec.params["steps"], f"{steps}, as the recipe")
+
+
+def _sigmas(card: ModelCard) -> Iterator[CardError]:
+    recipe = card.recipe
+    falling = all(a > b for a, b in pairwise(recipe.sigmas)) and all(0 < s <= 1 for s in recipe.sigmas)
+    if recipe.sigmas and not (recipe.steps_fixed and len(recipe.sigmas) == recipe.steps and falling):
+        yield _fact(
+            "recipe.sigmas", recipe.sigmas, f"{recipe.steps} falling numbers in (0, 1], with steps_fixed"
+        )
 
 
 def _fact(name: str, value: object, legal: str) -> CardError:

@@ -111,7 +111,9 @@ def _param(card: ModelCard, name: str, rule: ParamRule) -> Schema:
     told: Schema = {"description": rule.doc, "default": card.param_default(name)}
     if rule.choices:
         return {**told, "enum": list(rule.choices)}
-    return {**told, "type": "number", "minimum": rule.lowest, "maximum": rule.highest}
+    if rule.yes_or_no:
+        return {**told, "type": "boolean"}
+    return {**told, "type": "integer" if rule.whole else "number", "minimum": rule.lowest, "maximum": rule.highest}
 
 
 @cache

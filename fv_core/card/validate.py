@@ -48,12 +48,19 @@ def _references(card: ModelCard) -> Iterator[CardError]:
                 yield _unknown(f"programs.{task}.{node.id}.loop", node.loop, card.loops)
             if isinstance(node, ComponentNode) and node.component not in card.components:
                 yield _unknown(f"programs.{task}.{node.id}.component", node.component, card.components)
-            if node.when is not None and node.when.field not in REQUEST_NUMBERS:
-                yield _unknown(f"programs.{task}.{node.id}.when.field", node.when.field, REQUEST_NUMBERS)
+            if node.when is not None and node.when.field not in _comparable(card):
+                yield _unknown(f"programs.{task}.{node.id}.when.field", node.when.field, _comparable(card))
+        for number in program.fixed:
+            if number not in REQUEST_NUMBERS:
+                yield _unknown(f"programs.{task}.fixed", number, REQUEST_NUMBERS)
     facts = [fact.name for fact in fields(card.recipe)]
     for name, rule in card.params.items():
         if rule.default is None and name not in facts:
             yield _unknown(f"params.{name} has no default and", name, facts)
+
+
+def _comparable(card: ModelCard) -> tuple[str, ...]:
+    return (*REQUEST_NUMBERS, *(f"params.{name}" for name in card.params))
 
 
 def _unknown(name: str, value: str, declared: Collection[str]) -> CardError:
@@ -70,7 +77,7 @@ def _unknown(name: str, value: str, declared: Collection[str]) -> CardError:
 
 def _programs(card: ModelCard) -> Iterator[CardError]:
     for task, program in card.programs.items():
-        yield from reads(task, program)
+        yield from reads(card, task, program)
 
 
 def _node_ids(card: ModelCard) -> Iterator[CardError]:

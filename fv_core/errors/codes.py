@@ -319,6 +319,15 @@ _REQUEST = (
 
 _RESOURCE = (
     _row(
+        "FV318", "input cannot be read", 2, 400, "invalid_input",
+        "Images are PNG, JPEG or WebP; videos MP4, MOV, WebM or MKV; sounds WAV, MP3, FLAC, OGG or MP4; actions a .npy "
+        "of floats [T, D]. What a file is is read from its bytes.",
+    ),
+    _row(
+        "FV319", "input is too large", 2, 413, "input_too_large",
+        "Inputs are measured before they are decoded: a small file can hold a picture that fills the memory.",
+    ),
+    _row(
         "FV401", "does not fit in memory", 4, 503, "insufficient_memory",
         "The predicted peak is more than the device has free. `--dry-run` prints the figures; a smaller size, "
         "fewer frames or `--offload component` lowers them.",

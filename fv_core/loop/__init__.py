@@ -1,6 +1,6 @@
 """Loops: state machines that the runtime drives step by step. The contracts here are free of torch and numpy."""
 
-from fv_core.loop.contract import Loop, LoopEnv, LoopOutputs, Slot, held_refs
+from fv_core.loop.contract import Loop, LoopEnv, LoopOutputs, Slot, StreamLoop, held_refs
 from fv_core.loop.work import (
     CacheMode,
     CacheUse,
@@ -12,6 +12,7 @@ from fv_core.loop.work import (
     Emission,
     ResolvedCall,
     StepResult,
+    Waiting,
     WorkKind,
     WorkPlan,
 )
@@ -31,6 +32,8 @@ __all__ = [
     "ResolvedCall",
     "Slot",
     "StepResult",
+    "StreamLoop",
+    "Waiting",
     "WorkKind",
     "WorkPlan",
     "held_refs",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar
 
 from fv_core.cache import CacheRef, ValueRef
-from fv_core.loop.work import Done, Emission, StepResult, WorkPlan
+from fv_core.loop.work import Done, Emission, StepResult, Waiting, WorkPlan
 from fv_core.request import ResolvedRequest
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 P = TypeVar("P")
-Slot: TypeAlias = "Tensor | ValueRef | str"
+Slot: TypeAlias = "Tensor | ValueRef | CacheRef | str | bool | int | float"
 """A value that passes between nodes."""
 
 
@@ -24,12 +24,22 @@ Slot: TypeAlias = "Tensor | ValueRef | str"
 class LoopEnv:
     """What the runtime tells a loop at init: where tensors live, and names for what it owns.
 
-    `scope` is unique per request and node; a loop prefixes the ids of its caches with it.
+    `scope` is unique per request and node, `owner` is the request.
     """
 
     device: torch.device
     scope: str
     owner: str
+
+    def cache(self, pool: str, name: str) -> CacheRef:
+        """The empty version of a cache of this node.
+
+        Args:
+            pool: "stream" (features of a causal autoencoder), "slab_kv" (windowed attention), "paged_kv" (a growing
+                context) or "text_kv" (keys and values of a prompt, computed once).
+            name: unique within the node.
+        """
+        return CacheRef(pool=pool, id=f"{self.scope}/{name}", version=0, owner=self.owner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +64,18 @@ class Loop(Protocol[S, P]):
     request_params: ClassVar[tuple[str, ...]]
 
     def total(self, request: ResolvedRequest) -> int:
-        """Number of steps this request takes; needs no state."""
+        """The most steps this request can take; needs no state.
+
+        Raises:
+            RequestError: the loop cannot take this request.
+        """
         ...
 
     def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> S:
         """The state before the first step. Runs no component."""
         ...
 
-    def next(self, state: S) -> WorkPlan | Done:
+    def next(self, state: S) -> WorkPlan | Waiting | Done:
         """Describes the next step. Runs no kernel and changes nothing."""
         ...
 
@@ -79,6 +93,14 @@ class Loop(Protocol[S, P]):
 
     def finalize(self, state: S) -> LoopOutputs:
         """The outputs of a loop whose `next` said Done."""
+        ...
+
+
+class StreamLoop(Loop[S, P], Protocol[S, P]):
+    """A loop that can read streams. `init` gets no value for a read that is one."""
+
+    def feed(self, state: S, role: str, chunk: Tensor | None) -> S:
+        """The state with one more chunk of a stream; None: the stream has ended. Pure, and runs no component."""
         ...
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fv_core.cache import ValueRef
+from fv_core.cache import CacheRef, ValueRef
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
 from fv_core.loop.work import ComponentCall, Done, Emission, StepResult, WorkKind, WorkPlan
 from fv_core.program import ComponentNode
@@ -24,8 +24,8 @@ class OneCallParams:
 class OneCallState:
     """The rows of the call, and its outputs once it is done."""
 
-    rows: Mapping[str, Tensor | ValueRef | str]
-    outputs: Mapping[str, Tensor] | None
+    rows: Mapping[str, Tensor | ValueRef | str | bool | int | float]
+    outputs: Mapping[str, Tensor | str] | None
 
 
 class OneCall:
@@ -43,19 +43,20 @@ class OneCall:
         return 1
 
     def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> OneCallState:
-        return OneCallState(rows=dict(inputs), outputs=None)
+        return OneCallState(rows={role: _row(role, slot) for role, slot in inputs.items()}, outputs=None)
 
     def next(self, state: OneCallState) -> WorkPlan | Done:
         if state.outputs is not None:
             return Done()
-        call = ComponentCall(component=self._node.component, op=self._node.op, rows=state.rows)
+        node = self._node
+        call = ComponentCall(component=node.component, op=node.op, rows=state.rows, static=node.static)
         return WorkPlan(calls=(call,), kind=WorkKind.COMPONENT, step=0, total=1)
 
-    def predict(self, state: OneCallState, result: StepResult) -> Mapping[str, Tensor]:
-        return result.outputs[0].tensors
+    def predict(self, state: OneCallState, result: StepResult) -> Mapping[str, Tensor | str]:
+        return {**result.outputs[0].tensors, **result.outputs[0].texts}
 
     def update(
-        self, state: OneCallState, prediction: Mapping[str, Tensor], result: StepResult
+        self, state: OneCallState, prediction: Mapping[str, Tensor | str], result: StepResult
     ) -> OneCallState:
         return OneCallState(rows=state.rows, outputs=dict(prediction))
 
@@ -65,3 +66,9 @@ class OneCall:
     def finalize(self, state: OneCallState) -> LoopOutputs:
         assert state.outputs is not None
         return LoopOutputs(slots=state.outputs)
+
+
+def _row(role: str, slot: Slot) -> Tensor | ValueRef | str | bool | int | float:
+    if isinstance(slot, CacheRef):
+        raise TypeError(f"read {role} is a cache, which a component node cannot read; a loop can")
+    return slot

@@ -17,3 +17,11 @@ def torch_normal(state: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]
     generator.set_state(state)
     numbers = torch.randn(shape, generator=generator, dtype=torch.float32)
     return numbers, generator.get_state()
+
+
+def torch_uniform(state: Tensor) -> tuple[float, Tensor]:
+    """A uniform number in [0, 1), equal to `torch.rand((), generator=g, dtype=torch.float64)`, and g's next state."""
+    generator = torch.Generator("cpu")
+    generator.set_state(state)
+    number = torch.rand((), generator=generator, dtype=torch.float64)
+    return float(number), generator.get_state()

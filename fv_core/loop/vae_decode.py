@@ -2,7 +2,7 @@
 
 Bit-equal to a one-shot decode of the same latent because a causal decoder works frame by frame inside
 (diffusers 0.42.1, `AutoencoderKLWan._decode`), with two differences: nothing is kept in the module, and each chunk
-can be shown before the next one is decoded.
+can be shown before the next one is decoded. The latent may come whole or, as a stream, in chunks of any length.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from fv_core.loop.work import (
     Done,
     Emission,
     StepResult,
+    Waiting,
     WorkKind,
     WorkPlan,
 )
@@ -41,22 +42,27 @@ class VaeDecodeState:
     """Everything that changes while a latent is decoded.
 
     Args:
-        latent: normalised latent [C, F, H, W]; after the first step what op `prepare` made of it.
-        prepared: whether op `prepare` has run.
+        waiting: chunks of the normalised latent [C, f, H, W] that op `prepare` has not seen yet.
+        latent: what op `prepare` made of the chunk at work; None between chunks.
+        ended: whether no further chunk comes.
         cache: the decoder's feature cache.
+        steps: steps taken; total: the most there can be.
         chunks: decoded chunks on the CPU, fp32 [f, height, width, 3] in [0, 1].
     """
 
-    latent: Tensor
-    prepared: bool
+    waiting: tuple[Tensor, ...]
+    latent: Tensor | None
+    ended: bool
     cache: CacheRef
+    steps: int
+    total: int
     chunks: tuple[Tensor, ...]
 
 
 class VaeDecode:
-    """Role: `vae`. Reads `latent`, writes `video`: fp32 [F, height, width, 3] in [0, 1] on the CPU.
+    """Role: `vae`. Reads `latent`, whole or as a stream; writes `video`: fp32 [F, height, width, 3] in [0, 1] on the CPU.
 
-    Step 0 is op `prepare` (row latent, output latent); step i is op `decode` of latent frame i - 1 (row latent
+    For each chunk op `prepare` (row latent, output latent), then op `decode` of each of its latent frames (row latent
     [C, 1, H, W], output frames, one `stream` cache appended), an emission each.
     """
 
@@ -73,47 +79,74 @@ class VaeDecode:
         self._component = spec.binds["vae"]
 
     def total(self, request: ResolvedRequest) -> int:
-        return 1 + self._card.geometry(request.size, request.frames).latent[1]
+        """A `prepare` and a `decode` per latent frame, were each frame a chunk of its own; whole latents take fewer."""
+        return 1 + self._frames(request)
 
     def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> VaeDecodeState:
-        latent = inputs["latent"]
-        if not isinstance(latent, Tensor):
+        latent = inputs.get("latent")
+        if latent is not None and not isinstance(latent, Tensor):
             raise TypeError(f"the latent to decode is a tensor, got {type(latent).__name__}")
-        cache = CacheRef(pool="stream", id=f"{env.scope}/features", version=0, owner=env.owner)
-        return VaeDecodeState(latent=latent, prepared=False, cache=cache, chunks=())
+        return VaeDecodeState(
+            waiting=() if latent is None else (latent,),
+            latent=None,
+            ended=latent is not None,
+            cache=env.cache("stream", "features"),
+            steps=0,
+            total=self.total(request),
+            chunks=(),
+        )
 
-    def next(self, state: VaeDecodeState) -> WorkPlan | Done:
-        frames = state.latent.shape[1]
-        if len(state.chunks) == frames:
-            return Done()
-        call = self._decode(state) if state.prepared else self._prepare(state)
-        step = len(state.chunks) + int(state.prepared)
-        return WorkPlan(calls=(call,), kind=WorkKind.VAE_DECODE, step=step, total=1 + frames)
+    def feed(self, state: VaeDecodeState, role: str, chunk: Tensor | None) -> VaeDecodeState:
+        if chunk is None:
+            return replace(state, ended=True)
+        # Each further chunk is prepared by a step of its own.
+        more = 1 if state.steps or state.waiting else 0
+        return replace(state, waiting=(*state.waiting, chunk), total=state.total + more)
+
+    def next(self, state: VaeDecodeState) -> WorkPlan | Waiting | Done:
+        if state.latent is not None:
+            call = self._decode(state, state.latent)
+        elif state.waiting:
+            call = ComponentCall(
+                component=self._component, op="prepare", rows={"latent": state.waiting[0]}
+            )
+        else:
+            return Done() if state.ended else Waiting()
+        return WorkPlan(calls=(call,), kind=WorkKind.VAE_DECODE, step=state.steps, total=state.total)
 
     def predict(self, state: VaeDecodeState, result: StepResult) -> Tensor:
-        return result.outputs[0].tensors["frames" if state.prepared else "latent"]
+        return result.outputs[0].tensors["latent" if state.latent is None else "frames"]
 
     def update(self, state: VaeDecodeState, prediction: Tensor, result: StepResult) -> VaeDecodeState:
-        if not state.prepared:
-            return replace(state, latent=prediction, prepared=True)
-        return replace(state, cache=result.caches[0][0], chunks=(*state.chunks, prediction.cpu()))
+        if state.latent is None:
+            return replace(state, latent=prediction, waiting=state.waiting[1:], steps=state.steps + 1)
+        left = state.latent[:, 1:]
+        return replace(
+            state,
+            latent=left if left.shape[1] else None,
+            cache=result.caches[0][0],
+            chunks=(*state.chunks, prediction.cpu()),
+            steps=state.steps + 1,
+        )
 
     def emit(self, old: VaeDecodeState, new: VaeDecodeState) -> tuple[Emission, ...]:
         first = len(old.chunks)
-        return tuple(Emission(index=first + i, tensor=chunk) for i, chunk in enumerate(new.chunks[first:]))
+        return tuple(
+            Emission(output="video", index=first + i, tensor=chunk)
+            for i, chunk in enumerate(new.chunks[first:])
+        )
 
     def finalize(self, state: VaeDecodeState) -> LoopOutputs:
         return LoopOutputs(slots={"video": torch.cat(state.chunks)})
 
-    def _prepare(self, state: VaeDecodeState) -> ComponentCall:
-        return ComponentCall(component=self._component, op="prepare", rows={"latent": state.latent})
+    def _frames(self, request: ResolvedRequest) -> int:
+        return self._card.geometry(request.size, request.frames).latent[1]
 
-    def _decode(self, state: VaeDecodeState) -> ComponentCall:
-        index = len(state.chunks)
+    def _decode(self, state: VaeDecodeState, latent: Tensor) -> ComponentCall:
         return ComponentCall(
             component=self._component,
             op="decode",
-            rows={"latent": state.latent[:, index : index + 1]},
-            static={"first": index == 0},
+            rows={"latent": latent[:, :1]},
+            static={"first": not state.chunks},
             caches=(CacheUse(ref=state.cache, mode=CacheMode.APPEND),),
         )

@@ -21,6 +21,8 @@ class WorkKind(StrEnum):
 
     COMPONENT = "component"
     FLOW_DENOISE = "flow_denoise"
+    CHUNK_ROLLOUT = "chunk_rollout"
+    AR_DECODE = "ar_decode"
     VAE_DECODE = "vae_decode"
 
 
@@ -33,10 +35,15 @@ class CacheMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheUse:
-    """A cache a call uses. APPEND yields the next version; READ yields the same reference."""
+    """A cache a call uses. READ yields the same reference, APPEND the next version, which uses `ref` up.
+
+    With `into`, the id of an empty cache (`LoopEnv.cache`), APPEND forks: `ref` stays as it is, and the result is
+    version 1 of `into`.
+    """
 
     ref: CacheRef
     mode: CacheMode
+    into: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +71,11 @@ class ComponentCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlan:
-    """The next step of a loop. `step` counts from 0; `sigma` is the noise level at it, where there is one."""
+    """The next step of a loop.
+
+    `step` counts from 0 and `total` is the most there can be: a loop may end earlier. `sigma` is the noise level at
+    the step, where there is one.
+    """
 
     calls: tuple[ComponentCall, ...]
     kind: WorkKind
@@ -79,13 +90,20 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The loop cannot go on before a stream that it reads brings something (`StreamLoop.feed`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutput:
     """What one call returned, by the op's output names, and what its user should be told.
 
-    `notes` are sentences such as "the prompt was cut to 512 tokens"; the result reports them as adjusted.
+    `texts` are outputs that are strings (an answer). `notes` are sentences such as "the prompt was cut to 512
+    tokens"; the result reports them as adjusted.
     """
 
     tensors: Mapping[str, Tensor]
+    texts: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -99,8 +117,16 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emission:
-    """Frames that are final before the loop is: fp32 [f, height, width, 3] in [0, 1]; `index` counts from 0."""
+    """A part of an output that is final before the loop is.
 
+    Args:
+        output: the loop's name of the output; the program says which slot it is. A part of the artifact "video" is
+            told to the caller, one that another node reads as a stream is fed to it.
+        index: counts from 0 per output.
+        tensor: "video": fp32 [f, height, width, 3] in [0, 1].
+    """
+
+    output: str
     index: int
     tensor: Tensor
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fv_core.media.audio import Audio, audio_from_waveform
 from fv_core.media.clip import Clip, frames_from_video
 from fv_core.media.metadata import read_metadata
 from fv_core.media.naming import automatic_path, sidecar_path
@@ -13,8 +14,10 @@ from fv_core.media.rate import exact_rate
 from fv_core.media.sidecar import Sidecar, read_sidecar, write_sidecar
 
 __all__ = [
+    "Audio",
     "Clip",
     "Sidecar",
+    "audio_from_waveform",
     "automatic_path",
     "check_output",
     "contact_sheet",

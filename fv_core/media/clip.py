@@ -1,4 +1,4 @@
-"""The result of a text-to-video run: frames, how fast they play, and what made them."""
+"""The result of a run: frames, how fast they play, what is heard and said, and what made them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fv_core.errors import RunError
+from fv_core.media.audio import Audio
 from fv_core.media.output import save_automatic, save_clip
 from fv_core.request import ResolvedRequest, Used
 
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Clip:
-    """Finished frames and the facts about them.
+    """What a run yielded and the facts about it.
 
     Args:
-        frames: uint8 [F, H, W, 3], RGB, at least one frame.
+        frames: uint8 [F, H, W, 3], RGB; an image is one frame, a run that makes no picture has none.
         fps: frames per second, as the run used it.
         request: the settled request, prompt included; it reaches a file only through a sidecar.
         used: what the run really used; its facts (never the prompt) go into container metadata.
+        audio: what is heard; None for a silent run.
+        text: what the model wrote; None for a run that writes nothing.
+        action: fp32 [T, D], one row per step of time; None for a run that plans none.
         tensors: the program slots that `request.keep` names, as the program left them.
 
     Raises:
@@ -38,17 +42,21 @@ class Clip:
     fps: float
     request: ResolvedRequest
     used: Used
+    audio: Audio | None = None
+    text: str | None = None
+    action: npt.NDArray[np.float32] | None = None
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         frames = self.frames
-        if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or 0 in frames.shape:
+        empty = 0 in frames.shape and len(frames) > 0
+        if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or empty:
             raise _not_frames(frames.dtype, frames.shape, "uint8 [F, H, W, 3]")
 
     def save(self, path: str | Path, *, force: bool = False, scale: int = 1) -> Path:
         """Writes the clip whole or not at all; the suffix picks the format.
 
-        `.mp4` (H.264), `.webm` (VP9), `.gif`, `.webp` (lossless), `.png`, `.npy` (the uint8 array). A `.png`
+        `.mp4` (H.264, and AAC for what is heard), `.webm` (VP9), `.gif`, `.webp` (lossless), `.png`, `.npy` (the uint8 array). A `.png`
         path is the file for a clip of one frame; a longer clip becomes the numbered files `<stem>-0001.png`,
         `<stem>-0002.png`, ..., and all of them appear or none.
 

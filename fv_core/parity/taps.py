@@ -92,12 +92,13 @@ class Step:
 
     @property
     def _finished(self) -> bool:
-        return self.run.done or self.run.current is not self.node
+        return self.node.id in self.run.finished
 
     def _made(self) -> Iterator[tuple[str, Tensor]]:
         """The node's outputs: in its state under their own names while it works, in their slots once it is done."""
         for role, slot in self.node.writes.items():
-            value = self.run.slots.get(slot) if self._finished else getattr(self.run.state, role, None)
+            working = None if self._finished else self.run.frontier[self.node.id].state
+            value = self.run.slots.get(slot) if self._finished else getattr(working, role, None)
             if isinstance(value, ValueRef):
                 value = self.run.scope.get(value)
             if isinstance(value, Tensor):
@@ -105,8 +106,8 @@ class Step:
 
     def _put(self, role: str, value: Tensor) -> None:
         if not self._finished:
-            state: Any = self.run.state
-            self.run.state = replace(state, **{role: value})
+            now = self.run.frontier[self.node.id]
+            now.state = replace(now.state, **{role: value})
             return
         slot = self.node.writes[role]
         stored = isinstance(self.run.slots[slot], ValueRef)

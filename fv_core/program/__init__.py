@@ -2,24 +2,30 @@
 
 from fv_core.program.builders import text_to_video
 from fv_core.program.program import (
+    PLAIN_SLOTS,
     REQUEST_NUMBERS,
-    REQUEST_SLOTS,
     Compare,
     ComponentNode,
+    InputSpec,
     LoopNode,
     Node,
+    Plain,
     Program,
     When,
+    request_value,
 )
 
 __all__ = [
+    "PLAIN_SLOTS",
     "REQUEST_NUMBERS",
-    "REQUEST_SLOTS",
     "Compare",
     "ComponentNode",
+    "InputSpec",
     "LoopNode",
     "Node",
+    "Plain",
     "Program",
     "When",
+    "request_value",
     "text_to_video",
 ]

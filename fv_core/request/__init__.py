@@ -3,7 +3,7 @@
 from fv_core.request.cancel import CancelScope
 from fv_core.request.events import Failed, Finished, MediaChunk, RequestEvent, Started, StepDone
 from fv_core.request.request import Numerics, OutputSpec, Request, ResolvedRequest, Size
-from fv_core.request.task import Modality, ModalPart, TaskType
+from fv_core.request.task import Modality, ModalPart, TaskType, UsedInput
 from fv_core.request.used import Environment, Used
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "StepDone",
     "TaskType",
     "Used",
+    "UsedInput",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fv_core.request.task import ModalPart, TaskType
+from fv_core.request.task import ModalPart, TaskType, UsedInput
 
 
 class Numerics(StrEnum):
@@ -80,5 +80,6 @@ class ResolvedRequest:
     guidance: float
     numerics: Numerics
     params: Mapping[str, float | int | str | bool]
+    inputs: tuple[UsedInput, ...] = ()
     keep: tuple[str, ...] = ()
     adjusted: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 
 from fv_core.card import ModelCard, validate
 from fv_core.errors import FvError, PluginError, RequestError
-from fv_core.media import Clip, frames_from_video
+from fv_core.media import Clip
 from fv_core.plugins import find_card
 from fv_core.program import LoopNode
 from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest
@@ -28,7 +28,8 @@ from fv_core.runtime.extensions import Extension, check_numerics, check_recipe, 
 from fv_core.runtime.instance import ModelInstance, Offload, build_loops, closed
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.models import default_model
-from fv_core.runtime.resolve import checked_numerics, resolve
+from fv_core.runtime.resolve import Settled, checked_numerics, resolve, settle
+from fv_core.runtime.results import finished_clip
 from fv_core.runtime.run import RequestRun
 from fv_core.runtime.scope import Counters, RequestScope, Stores
 from fv_core.runtime.snapshot import RequestSnapshot, SnapshotHeader, mismatch
@@ -103,7 +104,7 @@ class Engine:
             RequestError: a value is not legal.
         """
         card, settled = self._settled(request)
-        return replace(self._plan(card, settled), offload=self._offload_of(card).value)
+        return replace(self._plan(card, settled.request), offload=self._offload_of(card).value)
 
     def run(
         self, request: Request, *, cancel: CancelScope | None = None, observer: Observer | None = None
@@ -165,12 +166,16 @@ class Engine:
         """
         card, settled = self._settled(request, numerics)
         check_recipe(self._extensions, card)
-        check_numerics(self._extensions, settled.numerics)
+        check_numerics(self._extensions, settled.request.numerics)
         instance = self._instance(card)
-        plan = self._plan(card, settled)
+        plan = self._plan(card, settled.request)
         admit(plan, instance)
         instance.check(tuple(plan.weights))
-        job = self._job(f"r{next(self._ids)}", settled, instance, cancel, observer)
+        inputs = {
+            slot: torch.from_numpy(content).to(instance.device)
+            for slot, content in settled.inputs.contents.items()
+        }
+        job = self._job(f"r{next(self._ids)}", settled.request, instance, cancel, observer, inputs)
         with _closing_on_error(job):
             job.announce()
         return job
@@ -186,7 +191,8 @@ class Engine:
             weights=provenance.weights_name(instance),
             dtype=provenance.dtype_name(instance),
             environment=environment(instance.card, instance.device),
-            node=run.node,
+            finished=run.finished,
+            turn=run.turn,
             extensions=tuple(map(str, self._extensions)),
             notes=run.notes,
         )
@@ -221,15 +227,7 @@ class Engine:
         """
         if job.error is not None:
             raise job.error
-        run = job.run
-        video = run.tensor(run.instance.card.programs[run.request.task].artifacts["video"])
-        return Clip(
-            frames=frames_from_video(video),
-            fps=run.request.fps,
-            request=run.request,
-            used=provenance.used(job, self._extensions),
-            tensors={name: run.tensor(name).clone() for name in run.request.keep},  # values may be shared
-        )
+        return finished_clip(job, self._extensions)
 
     def instance(self, model_id: str) -> ModelInstance:
         """The resident instance of a model, made now if it is not (its components still load when needed)."""
@@ -256,9 +254,9 @@ class Engine:
 
     def _settled(
         self, request: Request, numerics: Numerics | None = None
-    ) -> tuple[ModelCard, ResolvedRequest]:
+    ) -> tuple[ModelCard, Settled]:
         card = self._card(request.model)
-        return card, resolve(request, card, numerics or self._numerics)
+        return card, settle(request, card, numerics or self._numerics)
 
     def _card(self, model_id: str | None) -> ModelCard:
         if self._closed:
@@ -312,11 +310,22 @@ class Engine:
         instance: ModelInstance,
         cancel: CancelScope | None,
         observer: Observer | None,
+        inputs: Mapping[str, torch.Tensor] | None = None,
     ) -> Job:
         scope = RequestScope(request_id, self._stores)
-        run = RequestRun(
-            request_id, settled, instance, scope, cancel=cancel or CancelScope(), extensions=self._extensions
-        )
+        try:
+            run = RequestRun(
+                request_id,
+                settled,
+                instance,
+                scope,
+                cancel=cancel or CancelScope(),
+                extensions=self._extensions,
+                inputs=inputs,
+            )
+        except BaseException:
+            scope.close()
+            raise
         return Job(run, observer)
 
     def _together(

@@ -7,7 +7,7 @@ itself, so what shares the engine can never change its bits; under `fast` calls 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -185,7 +185,8 @@ def _resolve(call: ComponentCall, scope: RequestScope) -> ResolvedCall:
         name: scope.get(row) if isinstance(row, ValueRef) else row for name, row in call.rows.items()
     }
     contents = tuple(
-        scope.take(use.ref) if use.mode is CacheMode.APPEND else scope.read(use.ref) for use in call.caches
+        scope.take(use.ref) if use.mode is CacheMode.APPEND and not use.into else scope.read(use.ref)
+        for use in call.caches
     )
     return ResolvedCall(rows=rows, static=call.static, caches=contents)
 
@@ -195,4 +196,6 @@ def _stored(use: CacheUse, content: CacheContent | None, scope: RequestScope) ->
         raise ValueError(
             f"a cache that is used to {use.mode} came back with {'no' if content is None else ''} contents"
         )
-    return use.ref if content is None else scope.append(use.ref, content)
+    if content is None:
+        return use.ref
+    return scope.append(replace(use.ref, id=use.into, version=0) if use.into else use.ref, content)

@@ -108,6 +108,7 @@ class Job:
         return [
             MediaChunk(request_id=self.run.id, index=one.index, frames=frames_from_video(one.tensor))
             for one in emissions
+            if one.output == "video"
         ]
 
     def _tell(self, event: RequestEvent) -> None:

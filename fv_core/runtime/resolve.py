@@ -6,14 +6,17 @@ import math
 import secrets
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fv_core.card import ModelCard, ParamRule
 from fv_core.card.limits import MAX_FPS, MIN_FPS
 from fv_core.errors import RequestError
 from fv_core.request import ModalPart, Numerics, OutputSpec, Request, ResolvedRequest, Size, TaskType
+from fv_core.runtime.inputs import Inputs, read_inputs
 
 SEEDS = 2**64
+
+_FIXED_CODES = {"frames": "FV303", "steps": "FV304", "guidance": "FV305", "fps": "FV307"}
 
 
 def resolve(request: Request, card: ModelCard, numerics: Numerics) -> ResolvedRequest:
@@ -23,25 +26,45 @@ def resolve(request: Request, card: ModelCard, numerics: Numerics) -> ResolvedRe
         numerics: what None in the request means.
 
     Raises:
-        RequestError: FV301 to FV310, the first value that is not legal.
+        RequestError: FV301 to FV319, the first value that is not legal.
     """
-    guidance = _guidance(request, card)
+    return settle(request, card, numerics).request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A settled request, and the contents of its inputs."""
+
+    request: ResolvedRequest
+    inputs: Inputs
+
+
+def settle(request: Request, card: ModelCard, numerics: Numerics) -> Settled:
+    """As `resolve`, with what the request brings.
+
+    Raises: as `resolve`; FV318 and FV319 for inputs.
+    """
+    task = _task(request, card)
+    inputs = read_inputs(request, task, card.programs[task], card.model_id)
+    request, fixed = _fixed(request, task, card)
+    guidance = fixed.get("guidance", _guidance(request, card))
     settled = ResolvedRequest(
         model=card.model_id,
-        task=_task(request, card),
+        task=task,
         prompt=_prompt(request),
         negative_prompt=_negative_prompt(request, card),
         seed=_seed(request),
-        size=_size(request, card),
-        frames=_frames(request, card),
-        fps=_fps(request, card),
-        steps=_steps(request, card),
+        size=_size(request, card, inputs.size),
+        frames=int(fixed.get("frames", _frames(request, card))),
+        fps=fixed.get("fps", _fps(request, card)),
+        steps=int(fixed.get("steps", _steps(request, card))),
         guidance=guidance,
         numerics=numerics if request.numerics is None else checked_numerics(request.numerics),
         params=_params(request, card),
-        adjusted=_unused(request, guidance),
+        inputs=inputs.used,
+        adjusted=(*_unused(request, guidance), *inputs.notes),
     )
-    return replace(settled, keep=_keep(request, card, settled))
+    return Settled(request=replace(settled, keep=_keep(request, card, settled)), inputs=inputs)
 
 
 def as_stated(settled: ResolvedRequest) -> Request:
@@ -59,6 +82,9 @@ def as_stated(settled: ResolvedRequest) -> Request:
         guidance=settled.guidance,
         numerics=settled.numerics,
         params=settled.params,
+        inputs=tuple(
+            ModalPart(modality=one.modality, path=one.path, sha256=one.sha256) for one in settled.inputs
+        ),
         output=OutputSpec(keep=settled.keep),
     )
 
@@ -74,18 +100,31 @@ def _task(request: Request, card: ModelCard) -> TaskType:
             legal=", ".join(card.capabilities),
             remedy="Choose one of these tasks, or another model.",
         )
-    if request.inputs:
-        first = request.inputs[0] if isinstance(request.inputs, (tuple, list)) else request.inputs
-        known = isinstance(first, ModalPart)
-        raise RequestError(
-            "FV308",
-            name=f"{first.modality} input" if known else "input",
-            value=first.path if known else first,
-            rule=f"is not read by task {task} of {card.model_id}",
-            legal="a text prompt alone",
-            remedy="Leave it out, or choose a model that takes it.",
-        )
     return TaskType(task)
+
+
+def _fixed(request: Request, task: TaskType, card: ModelCard) -> tuple[Request, Mapping[str, float]]:
+    """What the task settles by itself, and the request without it."""
+    fixed = card.programs[task].fixed
+    for name, value in fixed.items():
+        if getattr(request, name) not in (None, value):
+            raise RequestError(
+                _FIXED_CODES[name],
+                name=name,
+                value=getattr(request, name),
+                rule=f"is not what task {task} of {card.model_id} has",
+                legal=f"exactly {value:g}",
+                remedy="Leave it out.",
+            )
+    if fixed.get("frames") == 0 and request.size is not None:
+        raise RequestError(
+            "FV302",
+            name="size",
+            value=request.size,
+            rule=f"is not read: task {task} of {card.model_id} makes no picture",
+            remedy="Leave it out.",
+        )
+    return replace(request, **dict.fromkeys(fixed)), fixed
 
 
 def _keep(request: Request, card: ModelCard, settled: ResolvedRequest) -> tuple[str, ...]:
@@ -168,10 +207,13 @@ def _seed(request: Request) -> int:
     return seed
 
 
-def _size(request: Request, card: ModelCard) -> Size:
-    if request.size is None:
+def _size(request: Request, card: ModelCard, own: Size | None) -> Size:
+    """`own` is the size of the input that gives the request its size, if one does."""
+    if request.size is None and own is None:
         return card.defaults.size
     given, rule = request.size, card.limits.size
+    if given is None and own is not None:
+        given = (own.width, own.height)
     whole = isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_int, given))
     if not whole or not rule.allows(Size(*given)):
         raise RequestError(

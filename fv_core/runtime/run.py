@@ -1,17 +1,23 @@
-"""One request in progress: a program walked node by node, each node a loop driven step by step."""
+"""One request in progress: a program walked node by node, each node a loop driven step by step.
+
+Nodes whose inputs are there run side by side, one step of one node at a time, in turn. That is all the order there
+is: it follows from the program alone, so a request takes the same steps wherever it runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fv_core.cache import ValueRef
+from fv_core.cache import CacheRef, ValueRef
+from fv_core.errors import RunError
 from fv_core.extend.chain import Chain, Enabled
-from fv_core.loop import Done, Emission, Loop, LoopEnv, Slot, StepResult, held_refs
-from fv_core.program import ComponentNode, LoopNode, Node
+from fv_core.loop import Done, Emission, Loop, LoopEnv, Slot, StepResult, Waiting, held_refs
+from fv_core.program import ComponentNode, LoopNode, Node, request_value
 from fv_core.request import CancelScope, ResolvedRequest
 from fv_core.runtime.executor import Work
 from fv_core.runtime.instance import ModelInstance
@@ -19,9 +25,29 @@ from fv_core.runtime.scope import RequestScope
 from fv_core.runtime.watch import NonFiniteWatch
 
 
+@dataclass(slots=True, kw_only=True)
+class NodeRun:
+    """A node that has begun, or could: its loop, the interceptors around it, its state (None before its first step)."""
+
+    node: Node
+    loop: Loop[Any, Any]
+    chain: Chain
+    state: Any = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it needs a chunk of a stream before its next step."""
+        if self.state is None:
+            return bool(_streams(self.node))
+        return isinstance(self.loop.next(self.state), Waiting)
+
+
 class RequestRun:
-    """Walks the program of one request. Between two steps everything that changes is in `node`, `state`, `slots`,
-    `chain` and `notes`: that is what a snapshot stores.
+    """Walks the program of one request. Between two steps everything that changes is in `finished`, `frontier`,
+    `turn`, `slots` and `notes`: that is what a snapshot stores.
+
+    Args:
+        inputs: tensors of the request's inputs by slot ("request.image").
     """
 
     def __init__(
@@ -33,6 +59,7 @@ class RequestRun:
         *,
         cancel: CancelScope,
         extensions: Sequence[Enabled] = (),
+        inputs: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.id = request_id
         self.request = request
@@ -40,71 +67,95 @@ class RequestRun:
         self.scope = scope
         self.cancel = cancel
         self.extensions = tuple(extensions)
-        self.nodes: tuple[Node, ...] = instance.card.programs[request.task].active(request)
-        self.node = 0
-        self.state: Any = None
-        self.chain = Chain(enabled=self.extensions)
+        self.program = instance.card.programs[request.task]
+        self.nodes: tuple[Node, ...] = self.program.active(request)
+        self.artifacts = self.program.yields(request)
         self.notes: tuple[str, ...] = request.adjusted
-        self.slots: dict[str, Slot] = {
-            "request.prompt": request.prompt,
-            "request.negative_prompt": request.negative_prompt,
-        }
+        self.slots: dict[str, Slot] = {slot: scope.put(tensor) for slot, tensor in (inputs or {}).items()}
+        for slot in {slot for node in self.nodes for slot in node.reads.values()} - self.slots.keys():
+            if slot.startswith("request.") and slot not in {one.slot for one in self.program.inputs}:
+                self.slots[slot] = request_value(request, slot)
+        self.finished: tuple[str, ...] = ()
+        self.frontier: dict[str, NodeRun] = {}
+        self.turn = ""
         self._watch = NonFiniteWatch()
-        self._loop: Loop[Any, Any] | None = None
+        self.go_on(self.nodes[0].id)
 
     @property
     def done(self) -> bool:
-        return self.node == len(self.nodes)
+        return not self.frontier
+
+    @property
+    def now(self) -> NodeRun:
+        """The node whose turn it is; only while not `done`."""
+        return self.frontier[self.turn]
 
     @property
     def current(self) -> Node:
-        return self.nodes[self.node]
+        return self.now.node
 
     @property
     def loop(self) -> Loop[Any, Any]:
-        if self._loop is None:
-            self._loop = self.instance.loop_of(self.current)
-        return self._loop
+        return self.now.loop
+
+    @property
+    def state(self) -> Any:
+        return self.now.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.now.state = state
+
+    @property
+    def chain(self) -> Chain:
+        return self.now.chain
 
     def total_steps(self) -> int:
-        """Steps of every node this request runs."""
+        """The most steps that the nodes of this request can take."""
         return sum(self.instance.loop_of(node).total(self.request) for node in self.nodes)
 
     def work(self) -> Work:
-        """The next step; only while not `done`."""
-        if self.state is None:
-            self.state = self._init()
-        plan = self.loop.next(self.state)
-        assert not isinstance(plan, Done), "commit moves on when a loop is done"
+        """The next step of the node whose turn it is; only while not `done`."""
+        now = self.now
+        if now.state is None:
+            now.state = self._init(now)
+        plan = now.loop.next(now.state)
+        assert not isinstance(plan, (Done, Waiting)), "a node that is done or waits has no turn"
         return Work(
             plan=plan,
             instance=self.instance,
             scope=self.scope,
             cancel=self.cancel,
             numerics=self.request.numerics,
-            chain=self.chain,
+            chain=now.chain,
         )
 
     @torch.no_grad()
     def commit(self, work: Work, result: StepResult) -> tuple[Emission, ...]:
-        """Takes the step's result in, and moves on to the next node when the loop is done.
+        """Takes the step's result in, hands its chunks on, and passes the turn.
+
+        Returns:
+            The chunks of artifacts, for the caller of the request; `output` is the artifact's name.
 
         Raises:
             FvError: FV501 not finite, FV502 the loop failed on the result.
         """
+        now = self.now
         self._watch.add(work.plan, result)
-        loop, old = self.loop, self.state
-        new = loop.update(old, loop.predict(old, result), result)
-        emissions = loop.emit(old, new)
-        finished = isinstance(loop.next(new), Done)
-        if emissions or finished:
+        old = now.state
+        new = now.loop.update(old, now.loop.predict(old, result), result)
+        emissions = now.loop.emit(old, new)
+        ended = isinstance(now.loop.next(new), Done)
+        if emissions or ended:
             self._watch.check()
         self.notes += tuple(note for out in result.outputs for note in out.notes if note not in self.notes)
-        self.state = new
-        if finished:
-            self._finish_node()
-        self.scope.keep(self._held())
-        return emissions
+        now.state = new
+        shown = tuple(chunk for emission in emissions for chunk in self._hand_on(now.node, emission))
+        if ended:
+            self._finish(now)
+        self.go_on(self.turn)
+        self.scope.keep(self.held())
+        return shown
 
     def check_finite(self) -> None:
         """Raises:
@@ -119,41 +170,104 @@ class RequestRun:
         assert isinstance(tensor, Tensor), f"slot {slot} holds a {type(tensor).__name__}"
         return tensor
 
-    def _init(self) -> Any:
-        node = self.current
-        optional = node.optional if isinstance(node, LoopNode) else ()
+    def go_on(self, after: str) -> None:
+        """Opens the nodes that can run now, and gives the turn to the next of them that does not wait.
+
+        Raises:
+            RunError: FV502, all of them wait.
+        """
+        for node in self.nodes:
+            if node.id not in self.finished and node.id not in self.frontier and self._is_ready(node):
+                self.frontier[node.id] = NodeRun(
+                    node=node, loop=self.instance.loop_of(node), chain=Chain(enabled=self.extensions)
+                )
+        if self.done:
+            return
+        ids = [node.id for node in self.nodes]
+        first = ids.index(after) + (after in self.frontier and bool(self.turn))
+        order = [ident for ident in (*ids[first:], *ids[:first]) if ident in self.frontier]
+        going = [ident for ident in order if not self.frontier[ident].waiting]
+        if not going:
+            raise RunError(
+                "FV502",
+                name=f"program of task {self.request.task}",
+                value=", ".join(order),
+                rule="is stuck: each of these nodes waits for a stream",
+                remedy="A loop that writes a stream must emit its chunks before it is done; report it to the plugin's author.",
+            )
+        self.turn = going[0]
+
+    def _is_ready(self, node: Node) -> bool:
+        """Whether all that it reads is there, or has begun to come where it reads a stream."""
+        begun = {*self.finished, *self.frontier}
+        streamed = _streams(node)
+        return all(
+            writer.id in (begun if role in streamed else self.finished)
+            for role, slot in node.reads.items()
+            for writer in self._earlier(node)
+            if slot in writer.writes.values()
+        )
+
+    def _earlier(self, node: Node) -> Sequence[Node]:
+        return self.nodes[: self.nodes.index(node)]
+
+    def _init(self, run: NodeRun) -> Any:
+        node = run.node
         inputs = {
             role: self.slots[slot]
             for role, slot in node.reads.items()
-            if slot in self.slots or role not in optional
+            if role not in _streams(node) and (slot in self.slots or role not in node.optional)
         }
         env = LoopEnv(device=self.instance.device, scope=f"{self.id}/{node.id}", owner=self.id)
-        return self.loop.init(self.request, inputs, env)
+        return run.loop.init(self.request, inputs, env)
 
-    def _finish_node(self) -> None:
-        node = self.current
-        outputs = self.loop.finalize(self.state).slots
+    def _hand_on(self, node: Node, emission: Emission) -> Iterator[Emission]:
+        """Feeds a chunk to the nodes that read it as a stream; yields it if it belongs to an artifact."""
+        slot = node.writes[emission.output]
+        self._feed(slot, emission.tensor)
+        for artifact, artifact_slot in self.artifacts.items():
+            if artifact_slot == slot:
+                yield Emission(output=artifact, index=emission.index, tensor=emission.tensor)
+
+    def _feed(self, slot: str, chunk: Tensor | None) -> None:
+        for run in tuple(self.frontier.values()):
+            for role in _streams(run.node):
+                if run.node.reads[role] == slot:
+                    loop: Any = run.loop  # a StreamLoop, since the node has streams
+                    run.state = loop.feed(self._init(run) if run.state is None else run.state, role, chunk)
+                    if isinstance(loop.next(run.state), Done):
+                        self._finish(run)
+
+    def _finish(self, run: NodeRun) -> None:
+        node = run.node
+        outputs = run.loop.finalize(run.state).slots
+        del self.frontier[node.id]
+        self.finished += (node.id,)
         for name, slot in node.writes.items():
             self.slots[slot] = (
                 self._stored(outputs[name]) if isinstance(node, ComponentNode) else outputs[name]
             )
-        self.node += 1
-        self.state = None
-        self._loop = None
-        self.chain = Chain(enabled=self.extensions)
+        for slot in node.writes.values():
+            self._feed(slot, None)
         self._drop_unread_slots()
 
-    def _stored(self, value: Slot) -> ValueRef | str | Tensor:
+    def _stored(self, value: Slot) -> Slot:
         """Component outputs are rows of many calls: stored once and passed by reference."""
         return self.scope.put(value) if isinstance(value, Tensor) else value
 
     def _drop_unread_slots(self) -> None:
         """Frees what no later node reads and nobody asked for."""
-        program = self.instance.card.programs[self.request.task]
-        needed = {slot for node in self.nodes[self.node :] for slot in node.reads.values()}
-        needed |= set(program.artifacts.values()) | set(self.request.keep)
+        needed = {
+            slot for node in self.nodes if node.id not in self.finished for slot in node.reads.values()
+        }
+        needed |= set(self.artifacts.values()) | set(self.request.keep)
         self.slots = {slot: value for slot, value in self.slots.items() if slot in needed}
 
-    def _held(self) -> frozenset[Any]:
-        states = tuple(self.chain.states.values())
-        return held_refs((self.state, tuple(self.slots.values()), states))
+    def held(self) -> frozenset[CacheRef | ValueRef]:
+        """Every reference that the request still needs."""
+        runs = tuple((run.state, tuple(run.chain.states.values())) for run in self.frontier.values())
+        return held_refs((runs, tuple(self.slots.values())))
+
+
+def _streams(node: Node) -> tuple[str, ...]:
+    return node.streams if isinstance(node, LoopNode) else ()

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from torch import Tensor
 
 from fv_core.cache import CacheContent, CacheRef, ValueRef
 from fv_core.cache.stores import StreamPool, ValueStore, stale
+
+
+POOLS: Final = ("stream", "slab_kv", "paged_kv", "text_kv")
+"""Classes of caches; see `LoopEnv.cache`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,7 @@ class RequestScope:
         self.owner = owner
         self._stores = stores
         self._streams = StreamPool()  # its own: two jobs that resume one request have equal references
-        self._pools = {"stream": self._streams}
+        self._pools = dict.fromkeys(POOLS, self._streams)
         self._held: set[CacheRef | ValueRef] = set()
         stores.open[self] = self._streams
 

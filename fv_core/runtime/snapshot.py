@@ -26,11 +26,12 @@ from fv_core.cache.stores import value_ref
 from fv_core.codec import JSON
 from fv_core.errors import RunError
 from fv_core.extend.chain import Enabled
-from fv_core.loop import held_refs
 from fv_core.request import Environment, ResolvedRequest
-from fv_core.runtime.run import RequestRun
+from fv_core.runtime.run import NodeRun, RequestRun
 
-FORMAT = 1
+FORMAT = 2
+
+_SLOTS: Any = dict[str, Tensor | ValueRef | CacheRef | str | bool | int | float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,8 @@ class SnapshotHeader:
         request_id, request: the request as settled.
         card_digest, plugin, weights, dtype: what it ran on.
         environment: numeric environment it was taken in.
-        node: index of the current node among those the request runs.
+        finished: ids of the nodes that are done, in the order they were.
+        turn: id of the node that steps next; "" when none is left.
         extensions: the enabled interceptors with their parameters, in order.
         notes: what was adjusted so far.
     """
@@ -53,7 +55,8 @@ class SnapshotHeader:
     weights: str
     dtype: str
     environment: Environment
-    node: int
+    finished: tuple[str, ...]
+    turn: str
     extensions: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -141,12 +144,10 @@ def take(run: RequestRun, header: SnapshotHeader) -> RequestSnapshot:
     run.check_finite()
     tensors: dict[str, Tensor] = {}
     leaves = TensorLeaves(tensors, run.instance.device)
-    refs = held_refs((run.state, tuple(run.slots.values()), tuple(run.chain.states.values())))
-    states = [[*key, _interceptor_state(key[0], state, leaves)] for key, state in run.chain.states.items()]
+    refs = run.held()
     body: dict[str, JSON] = {
-        "state": None if run.state is None else codec.encode(run.state, leaves),
+        "frontier": {ident: _node(one, leaves) for ident, one in run.frontier.items()},
         "slots": codec.encode(run.slots, leaves),
-        "interceptors": cast(JSON, states),
         "values": [_value(run, ref, leaves) for ref in _sorted(refs) if isinstance(ref, ValueRef)],
         "caches": [_cache(run, ref, leaves) for ref in _sorted(refs) if isinstance(ref, CacheRef)],
     }
@@ -169,17 +170,31 @@ def restore(run: RequestRun, snapshot: RequestSnapshot) -> None:
         for stored in body["caches"]:
             content = codec.decode(tuple[Tensor | str | None, ...], stored["content"], leaves)
             run.scope.restore(codec.decode(CacheRef, stored["ref"]), list(content))
-        if not 0 <= snapshot.header.node <= len(run.nodes):
-            raise codec.DecodeError(f"the program has {len(run.nodes)} nodes, not {snapshot.header.node}")
-        run.node = snapshot.header.node
         run.notes = snapshot.header.notes
-        run.slots = dict(codec.decode(dict[str, Tensor | ValueRef | str], body["slots"], leaves))
-        if body["state"] is not None:
-            run.state = codec.decode(run.loop.State, body["state"], leaves)
-        for ident, branch, state in body["interceptors"]:
-            run.chain.states[ident, branch] = codec.decode(_state_type(run.extensions, ident), state, leaves)
+        run.slots = dict(codec.decode(_SLOTS, body["slots"], leaves))
+        _restore_frontier(run, snapshot.header, body["frontier"], leaves)
     except (codec.DecodeError, KeyError, IndexError, TypeError) as error:
         raise mismatch("body", None, f"does not fit the card: {error}") from error
+
+
+def _restore_frontier(
+    run: RequestRun, header: SnapshotHeader, stored: dict[str, Any], leaves: TensorLeaves
+) -> None:
+    left = {node.id for node in run.nodes} - set(header.finished)
+    run.frontier.clear()
+    run.finished = tuple(header.finished)
+    run.go_on(run.nodes[0].id)
+    if run.frontier.keys() != stored.keys() or not left >= stored.keys():
+        raise codec.DecodeError(f"the program stands at {sorted(run.frontier)}, not at {sorted(stored)}")
+    for ident, one in stored.items():
+        node = run.frontier[ident]
+        if one["state"] is not None:
+            node.state = codec.decode(node.loop.State, one["state"], leaves)
+        for name, branch, state in one["interceptors"]:
+            node.chain.states[name, branch] = codec.decode(_state_type(run.extensions, name), state, leaves)
+    if stored and header.turn not in stored:
+        raise codec.DecodeError(f"node {header.turn} is not one that could go on")
+    run.turn = header.turn
 
 
 def mismatch(name: str, value: object, rule: str) -> RunError:
@@ -191,6 +206,12 @@ def mismatch(name: str, value: object, rule: str) -> RunError:
         rule=rule,
         remedy="Resume it with the card, plugin and extensions it was taken with, or run the request again.",
     )
+
+
+def _node(run: NodeRun, leaves: TensorLeaves) -> JSON:
+    states = [[*key, _interceptor_state(key[0], state, leaves)] for key, state in run.chain.states.items()]
+    state = None if run.state is None else codec.encode(run.state, leaves)
+    return {"state": state, "interceptors": cast(JSON, states)}
 
 
 def _state_type(extensions: tuple[Enabled, ...], ident: str) -> type:

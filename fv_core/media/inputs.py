@@ -1,0 +1,181 @@
+"""Reads the images, videos, sounds and actions that a request brings: told by their bytes, measured before decoded."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import av
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from fv_core.errors import RequestError
+from fv_core.request import Modality, ModalPart
+
+Content = npt.NDArray[Any]
+
+MAX_BYTES: Final[Mapping[Modality, int]] = {
+    Modality.IMAGE: 64 * 2**20,
+    Modality.VIDEO: 1024 * 2**20,
+    Modality.AUDIO: 256 * 2**20,
+    Modality.ACTION: 64 * 2**20,
+}
+"""Largest file of each kind."""
+
+MAX_DECODED: Final = 2 * 2**30
+"""Most bytes that an input may come to once it is decoded: a small file can hold a very large picture."""
+
+_IMAGES: Final = ("PNG", "JPEG", "WEBP")
+_MEDIA: Final = {
+    Modality.VIDEO: ("mov", "matroska"),
+    Modality.AUDIO: ("wav", "mp3", "flac", "ogg", "mov", "matroska"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DecodedInput:
+    """An input's content, and what its sender should know of how it was taken.
+
+    Image: uint8 [H, W, 3]. Video: uint8 [F, H, W, 3]. Audio: fp32 [channels, samples]. Action: fp32 [T, D].
+    """
+
+    content: Content
+    notes: tuple[str, ...] = ()
+
+
+def read_part(part: ModalPart) -> bytes:
+    """The bytes of an input.
+
+    Raises:
+        RequestError: FV318 neither or both of file and bytes, or the file cannot be read; FV319 too large.
+    """
+    if bool(part.path) == bool(part.data):
+        raise _unreadable(part, "needs either a file or bytes")
+    limit = MAX_BYTES[part.modality]
+    try:
+        size = Path(part.path).stat().st_size if part.path else len(part.data)
+        if size > limit:
+            raise _too_large(part, f"{size} bytes", f"at most {limit} bytes")
+        return Path(part.path).read_bytes() if part.path else part.data
+    except (OSError, ValueError) as error:
+        raise _unreadable(part, f"cannot be read: {error}") from error
+
+
+def decode_part(part: ModalPart, data: bytes) -> DecodedInput:
+    """The content of an input.
+
+    Raises:
+        RequestError: FV318 not of a kind that is read, or damaged; FV319 too large once decoded.
+    """
+    decode: Mapping[Modality, Callable[[ModalPart, bytes], DecodedInput]] = {
+        Modality.IMAGE: _image,
+        Modality.VIDEO: _video,
+        Modality.AUDIO: _audio,
+        Modality.ACTION: _action,
+    }
+    try:
+        return decode[part.modality](part, data)
+    # Whatever bytes from outside do to the decoders: each of these has been seen on a damaged file.
+    except (OSError, ValueError, EOFError, SyntaxError, av.FFmpegError, Image.DecompressionBombError) as error:
+        if isinstance(error, RequestError):
+            raise
+        raise _unreadable(part, f"cannot be decoded: {error}") from error
+
+
+def _image(part: ModalPart, data: bytes) -> DecodedInput:
+    try:
+        image = Image.open(io.BytesIO(data), formats=_IMAGES)
+    except UnidentifiedImageError as error:
+        raise _unreadable(part, "is no image that is read") from error
+    _check_decoded(part, image.width * image.height * 3, f"{image.width}x{image.height}")
+    notes = []
+    if getattr(image, "n_frames", 1) > 1:
+        notes.append(f"of the image's {image.n_frames} frames the first is used")
+    if "A" in image.getbands() or "transparency" in image.info:
+        notes.append("the image's transparency is not used")
+    upright = ImageOps.exif_transpose(image).convert("RGB")
+    return DecodedInput(content=np.asarray(upright).copy(), notes=tuple(notes))
+
+
+def _video(part: ModalPart, data: bytes) -> DecodedInput:
+    with _open(part, data) as container:
+        if not container.streams.video:
+            raise _unreadable(part, "holds no video")
+        stream = container.streams.video[0]
+        frame_bytes = stream.codec_context.width * stream.codec_context.height * 3
+        frames: list[Content] = []
+        for frame in container.decode(stream):
+            _check_decoded(part, frame_bytes * (len(frames) + 1), f"more than {len(frames)} frames")
+            frames.append(frame.to_ndarray(format="rgb24"))
+    if not frames:
+        raise _unreadable(part, "holds no frame")
+    return DecodedInput(content=np.stack(frames))
+
+
+def _audio(part: ModalPart, data: bytes) -> DecodedInput:
+    with _open(part, data) as container:
+        if not container.streams.audio:
+            raise _unreadable(part, "holds no sound")
+        resampler = av.AudioResampler(format="fltp")
+        blocks: list[Content] = []
+        for frame in container.decode(container.streams.audio[0]):
+            blocks += [part.to_ndarray() for part in resampler.resample(frame)]
+            _check_decoded(part, sum(block.nbytes for block in blocks), f"{len(blocks)} blocks")
+    if not blocks:
+        raise _unreadable(part, "holds no sample")
+    return DecodedInput(content=np.concatenate(blocks, axis=1).astype(np.float32))
+
+
+def _action(part: ModalPart, data: bytes) -> DecodedInput:
+    actions = np.load(io.BytesIO(data), allow_pickle=False)
+    if not isinstance(actions, np.ndarray) or actions.ndim != 2 or 0 in actions.shape:
+        raise _unreadable(part, "holds no array [T, D]")
+    if actions.dtype.kind != "f" or not np.isfinite(actions).all():
+        raise _unreadable(part, "holds numbers that are not finite floats")
+    return DecodedInput(content=actions.astype(np.float32))
+
+
+def _open(part: ModalPart, data: bytes) -> Any:
+    container = av.open(io.BytesIO(data))
+    if not any(name in container.format.name.split(",") for name in _MEDIA[part.modality]):
+        name = container.format.name
+        container.close()
+        raise _unreadable(part, f"is of the format {name}")
+    return container
+
+
+def _check_decoded(part: ModalPart, size: int, told: str) -> None:
+    if size > MAX_DECODED:
+        raise _too_large(part, told, f"at most {MAX_DECODED} bytes once decoded")
+
+
+def _unreadable(part: ModalPart, rule: str) -> RequestError:
+    legal = {
+        Modality.IMAGE: "PNG, JPEG or WebP",
+        Modality.VIDEO: "MP4, MOV, WebM or MKV",
+        Modality.AUDIO: "WAV, MP3, FLAC, OGG or MP4",
+        Modality.ACTION: ".npy of finite floats [T, D]",
+    }
+    return RequestError(
+        "FV318",
+        name=f"{part.modality} input",
+        value=part.path or f"{len(part.data)} bytes",
+        rule=rule,
+        legal=legal[part.modality],
+        remedy="Give a whole file of one of these kinds.",
+    )
+
+
+def _too_large(part: ModalPart, value: str, legal: str) -> RequestError:
+    return RequestError(
+        "FV319",
+        name=f"{part.modality} input {part.path}".rstrip(),
+        value=value,
+        rule="is too large",
+        legal=legal,
+        remedy="Give a smaller or shorter one.",
+    )

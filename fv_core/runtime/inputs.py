@@ -1,0 +1,91 @@
+"""The inputs of a request, matched with what its task reads, and decoded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fv_core.errors import RequestError
+from fv_core.program import InputSpec, Program
+from fv_core.request import ModalPart, Request, Size, TaskType, UsedInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Inputs:
+    """What a request brings beside its prompt.
+
+    Args:
+        used: for the reply; contents: arrays by slot ("request.image"), see `fv_core.media.inputs`.
+        size: of the input that gives the request its size, if one does.
+        notes: how an input was not taken as given.
+    """
+
+    used: tuple[UsedInput, ...] = ()
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    size: Size | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_inputs(request: Request, task: TaskType, program: Program, model_id: str) -> Inputs:
+    """Raises:
+    RequestError: FV308 an input is missing or not read by the task, FV318 one cannot be read, FV319 too large.
+    """
+    parts = request.inputs if isinstance(request.inputs, (tuple, list)) else (request.inputs,)
+    left, used, contents, notes, size = list(parts), [], {}, [], None
+    for spec in program.inputs:
+        part = next((one for one in left if isinstance(one, ModalPart) and one.modality == spec.modality), None)
+        if part is None:
+            raise _missing(spec, task, model_id)
+        left.remove(part)
+        one, content, told = _read(part)
+        used.append(one)
+        contents[spec.slot] = content
+        notes += told
+        if spec.sizes:
+            height, width = content.shape[-3:-1]
+            size = Size(width, height)
+    if left:
+        raise _unread(left[0], task, program, model_id)
+    return Inputs(used=tuple(used), contents=contents, size=size, notes=tuple(notes))
+
+
+def _read(part: ModalPart) -> tuple[UsedInput, Any, tuple[str, ...]]:
+    from fv_core.media.inputs import decode_part, read_part  # PyAV and Pillow load only for what brings a file
+
+    data = read_part(part)
+    digest = hashlib.sha256(data).hexdigest()
+    if part.sha256 and part.sha256 != digest:
+        raise RequestError(
+            "FV318",
+            name=f"{part.modality} input",
+            value=part.path,
+            rule=f"has changed: its sha256 is {digest}",
+            legal=part.sha256,
+            remedy="Bring back the file that the run was made with, or make a new request.",
+        )
+    decoded = decode_part(part, data)
+    used = UsedInput(modality=part.modality, path=part.path, sha256=digest)
+    return used, decoded.content, decoded.notes
+
+
+def _missing(spec: InputSpec, task: TaskType, model_id: str) -> RequestError:
+    return RequestError(
+        "FV308",
+        name=f"{spec.modality} input",
+        rule=f"is missing: task {task} of {model_id} needs one",
+        remedy=f"Give one, on the command line with --{spec.modality} FILE.",
+    )
+
+
+def _unread(part: object, task: TaskType, program: Program, model_id: str) -> RequestError:
+    known = isinstance(part, ModalPart)
+    return RequestError(
+        "FV308",
+        name=f"{part.modality} input" if isinstance(part, ModalPart) else "input",
+        value=(part.path or "bytes") if known and isinstance(part, ModalPart) else part,
+        rule=f"is not read by task {task} of {model_id}",
+        legal=", ".join(["a text prompt", *(f"one {spec.modality}" for spec in program.inputs)]),
+        remedy="Leave it out, or choose a task or a model that takes it.",
+    )
