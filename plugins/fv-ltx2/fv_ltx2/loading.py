@@ -1,0 +1,183 @@
+"""Factories of the components: the real classes, built without weights and filled by core's strict reader."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from diffusers import AutoencoderKLLTX2Audio, AutoencoderKLLTX2Video, LTX2VideoTransformer3DModel
+from diffusers.pipelines.ltx2.connectors import LTX2TextConnectors
+from diffusers.pipelines.ltx2.latent_upsampler import BlurDownsample, LTX2LatentUpsamplerModel
+from diffusers.pipelines.ltx2.vocoder import DownSample1d, LTX2VocoderWithBWE, UpSample1d
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import AutoTokenizer, Gemma3Config, Gemma3ForConditionalGeneration
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+
+from fv_core.card import LoadContext
+from fv_core.errors import WeightsError
+from fv_ltx2.audio import AudioVae, Vocoder
+from fv_ltx2.statistics import LatentStatistics, Statistics, seeded
+from fv_ltx2.text import Connectors, TextEncoder
+from fv_ltx2.transformer import Transformer
+from fv_ltx2.video import Upsampler, Vae
+
+_ASSETS = Path(__file__).parent / "assets"
+
+
+def text_encoder(context: LoadContext) -> TextEncoder:
+    """Gemma 3 with its tokenizer. The language head is tied and never runs."""
+    config = Gemma3Config(**context.config())
+    with torch.device("meta"):
+        module = Gemma3ForConditionalGeneration(config)
+    _real_gemma_buffers(module, config)
+    context.fill(_as_in_files(module), initialise=_initialise)
+    module.lm_head.weight = module.model.language_model.embed_tokens.weight
+    root = _ASSETS if context.folder is None else context.folder
+    tokenizer = AutoTokenizer.from_pretrained(root / "tokenizer", local_files_only=True)
+    return TextEncoder(module.eval(), tokenizer, int(context.spec.params["max_length"]))
+
+
+def connectors(context: LoadContext) -> Connectors:
+    """The text connectors of both modalities."""
+    with torch.device("meta"):
+        module = LTX2TextConnectors.from_config(context.config())
+    return Connectors(context.fill(module, initialise=_initialise))
+
+
+def transformer(context: LoadContext) -> Transformer:
+    """The joint transformer."""
+    with torch.device("meta"):
+        module = LTX2VideoTransformer3DModel.from_config(context.config())
+    return Transformer(context.fill(module, initialise=_initialise))
+
+
+def vae(context: LoadContext) -> Vae:
+    """The video autoencoder."""
+    with torch.device("meta"):
+        module = AutoencoderKLLTX2Video.from_config(context.config())
+    _real_statistics(module)
+    return Vae(context.fill(module, initialise=_initialise), int(context.spec.params["image_crf"]))
+
+
+def upsampler(context: LoadContext) -> Upsampler:
+    """The latent upsampler."""
+    with torch.device("meta"):
+        module = LTX2LatentUpsamplerModel.from_config(context.config())
+    for part in list(module.modules()):
+        if isinstance(part, BlurDownsample):
+            part.kernel = BlurDownsample(dims=part.dims, stride=part.stride).kernel
+    return Upsampler(context.fill(module, initialise=_initialise))
+
+
+def audio_vae(context: LoadContext) -> AudioVae:
+    """The audio autoencoder."""
+    with torch.device("meta"):
+        module = AutoencoderKLLTX2Audio.from_config(context.config())
+    _real_statistics(module)
+    return AudioVae(context.fill(module, initialise=_initialise))
+
+
+def vocoder(context: LoadContext) -> Vocoder:
+    """The vocoder with bandwidth extension."""
+    with torch.device("meta"):
+        module = LTX2VocoderWithBWE.from_config(context.config())
+    for part in list(module.modules()):
+        if isinstance(part, (DownSample1d, UpSample1d)) and part is not module.resampler:
+            part.filter = type(part)(part.ratio, part.kernel_size).filter
+    module.resampler = UpSample1d(module.resampler.ratio, window_type="hann", persistent=False)
+    _real_spectra(module)
+    return Vocoder(context.fill(module, initialise=_initialise))
+
+
+def statistics(context: LoadContext) -> Statistics:
+    """The latent statistics, from the first two subfolders: the video autoencoder's and the audio autoencoder's."""
+    config = context.config()
+    if context.folder is None:
+        video, audio = (seeded(int(context.spec.params[name])) for name in ("video_channels", "audio_features"))
+    else:
+        video, audio = (_read(context.folder / name) for name in context.spec.subfolders[:2])
+    scaling = config.get("scaling_factor", 1.0)
+    assert isinstance(scaling, (int, float))
+    module = LatentStatistics(
+        video_mean=video[0], video_std=video[1], audio_mean=audio[0], audio_std=audio[1], scaling=scaling
+    )
+    return Statistics(module.to(context.device, context.dtype))
+
+
+def _as_in_files(module: Gemma3ForConditionalGeneration) -> nn.Module:
+    """The same parts under the names that checkpoints give them."""
+    language = nn.Module()
+    language.model = module.model.language_model
+    files = nn.Module()
+    files.language_model = language
+    files.vision_tower = module.model.vision_tower
+    files.multi_modal_projector = module.model.multi_modal_projector
+    return files
+
+
+def _real_gemma_buffers(module: Gemma3ForConditionalGeneration, config: Gemma3Config) -> None:
+    """Buffers that no file holds."""
+    language = module.model.language_model
+    language.rotary_emb = Gemma3RotaryEmbedding(config.text_config)
+    language.embed_tokens.embed_scale = torch.tensor(language.embed_tokens.scalar_embed_scale)
+    positions = module.model.vision_tower.embeddings.position_ids
+    module.model.vision_tower.embeddings.position_ids = torch.arange(positions.shape[-1]).expand((1, -1))
+
+
+def _real_statistics(module: AutoencoderKLLTX2Video | AutoencoderKLLTX2Audio) -> None:
+    """A folder overwrites them."""
+    module.latents_mean, module.latents_std = seeded(len(module.latents_mean))
+
+
+def _real_spectra(module: LTX2VocoderWithBWE) -> None:
+    """A windowed Fourier basis and triangles over it; a folder overwrites them."""
+    stft = module.mel_stft.stft_fn
+    count, _, length = stft.forward_basis.shape
+    phase = 2 * math.pi * torch.arange(count // 2)[:, None] * torch.arange(length)[None, :] / length
+    basis = torch.cat([phase.cos(), -phase.sin()]) * torch.hann_window(length)
+    stft.forward_basis = basis.unsqueeze(1)
+    stft.inverse_basis = torch.zeros_like(stft.forward_basis)
+    bands, frequencies = module.mel_stft.mel_basis.shape
+    centres = torch.linspace(0, frequencies - 1, bands)[:, None]
+    distance = (torch.arange(frequencies)[None, :] - centres).abs() * bands / frequencies
+    module.mel_stft.mel_basis = (1 - distance).clamp(min=0) / frequencies
+
+
+def _read(folder: Path) -> tuple[Tensor, Tensor]:
+    """latents_mean and latents_std of an autoencoder, and nothing else of it.
+
+    Raises:
+        WeightsError: FV254, no file of the folder holds them.
+    """
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt", device="cpu") as file:
+            for name in {"latents_mean", "latents_std"} & set(file.keys()):
+                found[name] = file.get_tensor(name).clone()
+    if len(found) < 2:
+        raise WeightsError(
+            "FV254",
+            name=str(folder),
+            rule="holds no latents_mean and latents_std",
+            remedy="Use the checkpoint that the card was made for.",
+        )
+    return found["latents_mean"], found["latents_std"]
+
+
+def _initialise(module: nn.Module) -> None:
+    """The classes' own initialisation, and something finite for the parameters that it does not reach."""
+    for part in module.modules():
+        if callable(reset := getattr(part, "reset_parameters", None)):
+            reset()
+    for name, parameter in module.named_parameters():
+        leaf = name.rpartition(".")[2]
+        if not parameter.isnan().any():
+            continue
+        if leaf in ("alpha", "beta", "bias"):
+            parameter.zero_()
+        elif parameter.ndim == 1:
+            parameter.fill_(1.0)
+        else:
+            parameter.normal_().div_(math.sqrt(parameter.shape[-1]))

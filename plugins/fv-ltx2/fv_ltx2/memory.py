@@ -1,0 +1,12 @@
+"""Predicts what each component needs beside its weights, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fv_core.card import Geometry
+
+
+def text_encoder(geometry: Geometry, config: Mapping[str, object], dtype_bytes: int) -> int:
+    return 0
+connectors = transformer = vae = upsampler = audio_vae = vocoder = statistics = text_encoder
