@@ -1,0 +1,20 @@
+"""Cosmos 3 for fv: one model that answers, generates images, video with sound, and acts. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fv_core.card import ModelCard
+from fv_core.hookspecs import hookimpl
+
+fv_api = 1
+
+__all__ = ["fv_api", "fv_cards"]
+
+
+@hookimpl
+def fv_cards() -> Iterable[ModelCard]:
+    """The cards of this plugin."""
+    from fv_cosmos3.card import CARDS  # kept out of the import of the package, which discovery may repeat
+
+    return CARDS

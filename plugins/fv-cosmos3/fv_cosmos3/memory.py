@@ -1,0 +1,1 @@
+"""Predicts what each component needs beside its weights, in bytes."""
