@@ -25,6 +25,8 @@ class ComponentSpec:
         load: `"module:attr"` of a factory `(LoadContext) -> Component`, resolved on first use.
         subfolders: folders of the checkpoint that hold it, the one with its weights first. The first one's config
             file wins over `config`.
+        files: names of the safetensors files in the first folder (the root where there is none) that hold it; ()
+            finds them by the names that diffusers and transformers give.
         config: arguments of the architecture where no folder gives them.
         params: what its factory reads beside the architecture, which no folder tells (a text length).
         dtype: "card" follows the run's precision; "float32" is kept in fp32 whatever the run uses.
@@ -35,6 +37,7 @@ class ComponentSpec:
 
     load: str
     subfolders: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     config: Mapping[str, object] = field(default_factory=dict)
     params: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     dtype: str = "card"
@@ -84,6 +87,9 @@ class LoadContext(Protocol):
         keep_fp32: Sequence[str] = (),
         aliases: Mapping[str, str] | None = None,
         initialise: Callable[[M], None] | None = None,
+        names: Mapping[str, str] | None = None,
+        others: Sequence[str] = (),
+        subfolder: str | None = None,
     ) -> M:
         """Gives a module built on the meta device its weights, in eval mode, aligned and on the right device.
 
@@ -95,6 +101,10 @@ class LoadContext(Protocol):
             keep_fp32: path segments whose parameters stay in fp32 at any precision.
             aliases: parameter names tied to another name of the same module, absent from files.
             initialise: fills the parameters where there is no folder; None keeps the classes' own initialisation.
+            names: what the files call a tensor, where that is not the module's own name for it.
+            others: first parts of the names of tensors in the files that are not this module's; any other tensor
+                that the module lacks is refused.
+            subfolder: where to read, if not in the component's first subfolder; its files have diffusers' names.
 
         Raises:
             WeightsError: FV252 file missing, FV253 file damaged, FV254 names or shapes differ.

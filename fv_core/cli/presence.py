@@ -10,7 +10,7 @@ from fv_core.card import CheckpointManifest, Method, ModelCard
 from fv_core.errors import WeightsError
 from fv_core.weights.layout import shard_files
 from fv_core.weights.pull_record import read_record
-from fv_core.weights.store import needed_folders, weight_folders
+from fv_core.weights.store import needed_folders, weight_sources
 
 
 class Presence(StrEnum):
@@ -57,8 +57,8 @@ def _is_whole(card: ModelCard, root: Path) -> bool:
     if not all((root / folder).is_dir() for folder in needed_folders(card)):
         return False
     try:
-        for folder in weight_folders(card):
-            shard_files(root / folder)
+        for folder, files in weight_sources(card):
+            shard_files(root / folder, files)
     except WeightsError:
         return False
     return True

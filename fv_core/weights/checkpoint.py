@@ -17,7 +17,7 @@ from torch import nn
 
 from fv_core.card import ComponentSpec
 from fv_core.errors import WeightsError
-from fv_core.weights.layout import named, read_json, read_shards
+from fv_core.weights.layout import Shards, named, read_json, read_shards
 from fv_core.weights.seeded import fill_from_seed
 from fv_core.weights.strict_load import check, load, place, tie
 
@@ -66,6 +66,9 @@ class CheckpointContext:
         keep_fp32: Sequence[str] = (),
         aliases: Mapping[str, str] | None = None,
         initialise: Callable[[M], None] | None = None,
+        names: Mapping[str, str] | None = None,
+        others: Sequence[str] = (),
+        subfolder: str | None = None,
     ) -> M:
         """Gives `module` its weights, as `LoadContext.fill`; they take no gradient.
 
@@ -80,17 +83,23 @@ class CheckpointContext:
         def settle(name: str, tensor: torch.Tensor) -> torch.Tensor:
             return tensor.to(self.device, _dtype(name, tensor, self.dtype, keep_fp32), copy=True)
 
-        if self.source is None:
+        if self.folder is None:
             tie(module, ties)
             fill_from_seed(module, self.seed, initialise, settle)
         else:
-            shards = read_shards(self.source)
+            shards = self._shards(subfolder).read_as(names or {}, others)
             check(module, shards, ties)
             if self.check_only:
                 return module
             load(module, shards, ties, settle)
             tie(module, ties)
         return _finish(module, self.device)
+
+    def _shards(self, subfolder: str | None) -> Shards:
+        assert self.folder is not None and self.source is not None
+        if subfolder is not None:
+            return read_shards(self.folder / subfolder)
+        return read_shards(self.source, self.spec.files)
 
 
 def _dtype(name: str, tensor: torch.Tensor, dtype: torch.dtype, keep_fp32: Sequence[str]) -> torch.dtype:

@@ -6,8 +6,8 @@ Follows the layout that diffusers and transformers write. Only safetensors is re
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -25,11 +25,33 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shards:
-    """The tensors of one folder: `source` (the index or the only file) is what errors name."""
+    """The tensors of one folder: `source` (the index or the first file) is what errors name.
+
+    `headers` and `files` go by the names that a module has for its tensors, `stored` has those that the files hold
+    under another name.
+    """
 
     source: Path
     headers: Mapping[str, TensorHeader]
     files: Mapping[str, Path]
+    stored: Mapping[str, str] = field(default_factory=dict)
+
+    def read_as(self, names: Mapping[str, str], others: Sequence[str]) -> Shards:
+        """The same files as a module sees them, as `LoadContext.fill` has `names` and `others`.
+
+        Raises:
+            WeightsError: FV254, a tensor bears a name that `names` gives to another one.
+        """
+        by_stored = {stored: name for name, stored in names.items()}
+        own = [key for key in self.headers if not any(f"{key}.".startswith(f"{other}.") for other in others)]
+        if taken := [key for key in own if key in names and key not in by_stored]:
+            raise mismatch(self.source, f"{len(taken)} tensors are unexpected: {named(taken)}")
+        return Shards(
+            source=self.source,
+            headers={by_stored.get(key, key): self.headers[key] for key in own},
+            files={by_stored.get(key, key): self.files[key] for key in own},
+            stored=dict(names),
+        )
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -51,33 +73,41 @@ def read_json(path: Path) -> dict[str, object]:
     return value
 
 
-def shard_files(folder: Path) -> tuple[Path, ...]:
+def shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
     """The files that hold the tensors of a component's folder; they exist, their content is not looked at.
+
+    Args:
+        files: their names; () finds those of diffusers' layout.
 
     Raises:
         WeightsError: FV252 nothing to read, or a shard of the index is missing; FV253 the index is damaged.
     """
+    if files:
+        return _present(folder, files)
     source, weight_map = _source(folder)
     return (source,) if weight_map is None else _shards_of(source, weight_map)
 
 
-def read_shards(folder: Path) -> Shards:
+def read_shards(folder: Path, files: Sequence[str] = ()) -> Shards:
     """The headers of a component's folder, each file as long as it says and holding what the index says.
+
+    Args:
+        files: as for `shard_files`.
 
     Raises:
         WeightsError: as `shard_files`; FV253 a shard is damaged; FV254 index and shards disagree.
     """
-    source, weight_map = _source(folder)
+    source, weight_map = (folder / files[0], None) if files else _source(folder)
     headers: dict[str, TensorHeader] = {}
-    files: dict[str, Path] = {}
-    for path in (source,) if weight_map is None else _shards_of(source, weight_map):
+    places: dict[str, Path] = {}
+    for path in shard_files(folder, files):
         for name, header in read_header(path).items():
             if name in headers:
-                raise mismatch(path, f"tensor {name} is in {files[name].name} too")
-            headers[name], files[name] = header, path
+                raise mismatch(path, f"tensor {name} is in {places[name].name} too")
+            headers[name], places[name] = header, path
     if weight_map is not None:
-        _check_index(source, weight_map, files)
-    return Shards(source=source, headers=headers, files=files)
+        _check_index(source, weight_map, places)
+    return Shards(source=source, headers=headers, files=places)
 
 
 def named(keys: Collection[str]) -> str:
@@ -101,6 +131,15 @@ def missing(path: Path, rule: str) -> WeightsError:
         rule=rule,
         remedy="Complete the folder, or fetch the model again with `fv weights pull ID`.",
     )
+
+
+def _present(folder: Path, files: Sequence[str]) -> tuple[Path, ...]:
+    if not folder.is_dir():
+        raise missing(folder, "the folder is missing")
+    paths = tuple(folder / name for name in files)
+    if absent := [path for path in paths if not path.is_file()]:
+        raise missing(absent[0], "the file is missing")
+    return paths
 
 
 def _source(folder: Path) -> tuple[Path, dict[str, str] | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -16,7 +16,7 @@ from fv_core.weights.hub_errors import hub_errors, refused
 from fv_core.weights.hub_files import blob_of, partial_of
 from fv_core.weights.layout import SOURCES
 from fv_core.weights.pull_record import FileFacts, digest_of
-from fv_core.weights.store import checkpoint_of, needed_folders, weight_folders
+from fv_core.weights.store import checkpoint_of, needed_folders, weight_sources
 
 _TEXT: Final = (".json", ".txt", ".model", ".jinja")  # configs and tokenizers
 _SHARD: Final = re.compile(r"-\d{5}-of-\d{5}\.safetensors")
@@ -94,7 +94,9 @@ def _facts(sibling: RepoSibling) -> FileFacts:
 
 def _needed(card: ModelCard, repo: str, offered: Sequence[FileFacts]) -> list[FileFacts]:
     """The files that the card's components read: no pickles, no variants, no second copy in other shards."""
-    weights = {name for folder in weight_folders(card) for name in _weights_in(repo, folder, offered)}
+    weights = {
+        name for folder, files in weight_sources(card) for name in _weights_in(repo, folder, files, offered)
+    }
     folders = needed_folders(card)
     return [facts for facts in offered if facts.path in weights or _is_text(facts.path, folders)]
 
@@ -104,10 +106,13 @@ def _is_text(path: str, folders: Sequence[str]) -> bool:
     return path == "model_index.json" or (str(place.parent) in folders and place.suffix in _TEXT)
 
 
-def _weights_in(repo: str, folder: str, offered: Sequence[FileFacts]) -> Iterator[str]:
+def _weights_in(repo: str, folder: str, files: Sequence[str], offered: Sequence[FileFacts]) -> Iterator[str]:
     names = {
         PurePosixPath(f.path).name: f.path for f in offered if str(PurePosixPath(f.path).parent) == folder
     }
+    if files:
+        yield from _named_in(repo, folder, files, names)
+        return
     source = next((name for name in SOURCES if name in names), None)
     if source is None:
         raise refused(
@@ -119,6 +124,17 @@ def _weights_in(repo: str, folder: str, offered: Sequence[FileFacts]) -> Iterato
     if source.endswith(".index.json"):
         stem = source.removesuffix(".safetensors.index.json")
         yield from (path for name, path in names.items() if _SHARD.fullmatch(name.removeprefix(stem)))
+
+
+def _named_in(repo: str, folder: str, files: Sequence[str], offered: Mapping[str, str]) -> Iterator[str]:
+    for name in files:
+        if name not in offered:
+            raise refused(
+                repo,
+                f"its folder {folder} does not hold {name}",
+                "Use the repository that the card was made for.",
+            )
+        yield offered[name]
 
 
 def _bytes_here(repo: str, revision: str, facts: FileFacts, check: bool) -> int:

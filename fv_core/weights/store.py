@@ -65,17 +65,20 @@ def checkpoint_of(card: ModelCard) -> CheckpointManifest:
     return card.checkpoint
 
 
-def weight_folders(card: ModelCard) -> tuple[str, ...]:
-    """The subfolders that hold tensors, each once: the first of every component; "." is the root."""
+def weight_sources(card: ModelCard) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Where tensors lie, each place once: the first subfolder of every component ("." is the root), and the names of
+    the files there, () for those of diffusers' layout.
+    """
+    specs = card.components.values()
     return tuple(
-        dict.fromkeys(spec.subfolders[0] if spec.subfolders else "." for spec in card.components.values())
+        dict.fromkeys((spec.subfolders[0] if spec.subfolders else ".", spec.files) for spec in specs)
     )
 
 
 def needed_folders(card: ModelCard) -> tuple[str, ...]:
     """All subfolders that the card's components read, each once."""
     others = (folder for spec in card.components.values() for folder in spec.subfolders)
-    return tuple(dict.fromkeys((*weight_folders(card), *others)))
+    return tuple(dict.fromkeys((*(folder for folder, _ in weight_sources(card)), *others)))
 
 
 def fingerprint(card: ModelCard, folder: Path) -> str:
@@ -85,8 +88,8 @@ def fingerprint(card: ModelCard, folder: Path) -> str:
     must detect any change at all uses the full hash of a certificate.
     """
     told = hashlib.sha256()
-    for subfolder in weight_folders(card):
-        for path in shard_files(folder / subfolder):
+    for subfolder, files in weight_sources(card):
+        for path in shard_files(folder / subfolder, files):
             size = path.stat().st_size
             told.update(f"{subfolder}/{path.name}:{size};".encode())
             with path.open("rb") as file:
@@ -149,9 +152,9 @@ def _cached(card: ModelCard, checkpoint: CheckpointManifest) -> Path:
 
 
 def _require_shards(card: ModelCard, folder: Path) -> None:
-    for subfolder in weight_folders(card):
+    for subfolder, files in weight_sources(card):
         try:
-            shard_files(folder / subfolder)
+            shard_files(folder / subfolder, files)
         except WeightsError as error:
             raise _partly_here(card, error) from error
 
@@ -185,17 +188,22 @@ def _against_headers(card: ModelCard, root: Path, subfolder: str) -> list[Proble
     if not folder.is_dir():
         return [Problem(file=str(folder), reason="the folder is missing")]
     problems = [problem for path in sorted(folder.glob("*.json")) for problem in _faults(read_json, path)]
-    if subfolder not in weight_folders(card):
-        return problems
-    if faults := _faults(shard_files, folder):
-        return problems + faults
-    damaged = [problem for path in shard_files(folder) for problem in _faults(read_header, path)]
-    return problems + (damaged or _faults(read_shards, folder))
+    for source, files in weight_sources(card):
+        if source == subfolder:
+            problems += _in_shards(folder, files)
+    return problems
 
 
-def _faults(check: Callable[[Path], object], path: Path) -> list[Problem]:
+def _in_shards(folder: Path, files: tuple[str, ...]) -> list[Problem]:
+    if faults := _faults(shard_files, folder, files):
+        return faults
+    damaged = [problem for path in shard_files(folder, files) for problem in _faults(read_header, path)]
+    return damaged or _faults(read_shards, folder, files)
+
+
+def _faults(check: Callable[..., object], *where: object) -> list[Problem]:
     try:
-        check(path)
+        check(*where)
     except WeightsError as error:
         return [Problem(file=error.name, reason=error.rule)]
     return []

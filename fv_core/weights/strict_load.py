@@ -32,7 +32,7 @@ def check(module: nn.Module, shards: Shards, aliases: Mapping[str, str]) -> None
         raise mismatch(shards.source, f"{len(unexpected)} tensors are unexpected: {named(unexpected)}")
     for name, header in shards.headers.items():
         if fault := _difference(header, expected[name]):
-            raise mismatch(shards.files[name], f"tensor {name} {fault}")
+            raise mismatch(shards.files[name], f"tensor {shards.stored.get(name, name)} {fault}")
 
 
 def load(module: nn.Module, shards: Shards, aliases: Mapping[str, str], settle: Settle) -> None:
@@ -45,7 +45,7 @@ def load(module: nn.Module, shards: Shards, aliases: Mapping[str, str], settle: 
         if alias in shards.headers and not torch.equal(_read_one(shards, alias), _read_one(shards, target)):
             raise mismatch(shards.files[alias], f"tensor {alias} differs from {target}, which it must equal")
     for path, names in _by_file(shards, skip=aliases).items():
-        for name, tensor in _read(path, names):
+        for name, tensor in _read(shards, path, names):
             place(module, name, settle(name, tensor))
 
 
@@ -81,13 +81,13 @@ def _by_file(shards: Shards, skip: Mapping[str, str]) -> dict[Path, list[str]]:
 
 
 def _read_one(shards: Shards, name: str) -> torch.Tensor:
-    return next(tensor for _, tensor in _read(shards.files[name], [name]))
+    return next(tensor for _, tensor in _read(shards, shards.files[name], [name]))
 
 
-def _read(path: Path, names: Sequence[str]) -> Iterable[tuple[str, torch.Tensor]]:
+def _read(shards: Shards, path: Path, names: Sequence[str]) -> Iterable[tuple[str, torch.Tensor]]:
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             for name in names:
-                yield name, file.get_tensor(name)
+                yield name, file.get_tensor(shards.stored.get(name, name))
     except (SafetensorError, OSError) as error:
         raise damaged(path, f"the file cannot be read ({error})") from error
