@@ -259,7 +259,7 @@ _TINY_VAE: Config = {
     "decoder_layers_per_block": [1, 1, 1, 1, 1],
 }
 
-_TINY_UPSAMPLER: Config = {**_UPSAMPLER, "in_channels": 8, "mid_channels": 32, "num_blocks_per_stage": 1}
+_TINY_UPSAMPLER: Config = {**_UPSAMPLER, "in_channels": 8, "mid_channels": 64, "num_blocks_per_stage": 1}
 
 _TINY_AUDIO_VAE: Config = {
     **_AUDIO_VAE,

@@ -29,6 +29,7 @@ SEMANTICS: Final = "flow.euler.ltx2/v1"
 
 _SIGMAS: Final = (1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875)
 _REFINE_SIGMAS: Final = (0.909375, 0.725, 0.421875)
+_MEL_PER_CELL: Final = 4
 _NEGATIVE: Final = "worst quality, inconsistent motion, blurry, jittery, distorted"
 
 _AUDIO: Final = {
@@ -96,41 +97,29 @@ def _two_stages(family: Family, max_length: int) -> dict[str, ComponentSpec]:
     }
 
 
-def _loop(
-    family: Family, start: str, *, role: str = "", divisor: int = 1, skip: int = -1, refine: bool = False
-) -> LoopSpec:
-    """A stage of the joint denoise loop. `role`: the component that it asks before it begins."""
+def _loop(family: Family, **params: float | bool | tuple[float, ...]) -> LoopSpec:
+    """A stage of the joint denoise loop; see `fv_ltx2.denoise.JointParams`."""
     channels, mel = family.audio_vae.config["latent_channels"], family.audio_vae.config["mel_bins"]
     assert isinstance(channels, int) and isinstance(mel, int)
     return LoopSpec(
         loop="fv_ltx2.denoise:JointDenoise",
         semantics=SEMANTICS,
-        binds={"denoiser": "transformer", **({role: role} if role else {})},
-        params={
-            "start": start,
-            "divisor": divisor,
-            "audio_channels": channels,
-            "audio_mel": mel // 4,
-            "skip": skip,
-            **({"sigmas": _REFINE_SIGMAS} if refine else {}),
-        },
+        binds={"denoiser": "transformer"},
+        params={"audio_channels": channels, "audio_mel": mel // _MEL_PER_CELL, **params},
     )
 
 
 def _two_stage_loops(family: Family) -> Mapping[str, LoopSpec]:
     return {
-        "base": _loop(family, "noise", divisor=2),
-        "base_image": _loop(family, "image", role="vae", divisor=2),
-        "refine": _loop(family, "latent", role="statistics", refine=True),
-        "refine_image": _loop(family, "image-latent", role="statistics", refine=True),
+        "base": _loop(family, divisor=2),
+        "base_image": _loop(family, divisor=2, image=True),
+        "refine": _loop(family, refines=True, sigmas=_REFINE_SIGMAS),
+        "refine_image": _loop(family, refines=True, sigmas=_REFINE_SIGMAS, image=True),
     }
 
 
 def _one_stage_loops(family: Family, skip: int) -> Mapping[str, LoopSpec]:
-    return {
-        "base": _loop(family, "noise", skip=skip),
-        "base_image": _loop(family, "image", role="vae", skip=skip),
-    }
+    return {"base": _loop(family, skip=skip), "base_image": _loop(family, skip=skip, image=True)}
 
 
 def _parity(reference: str) -> ParitySpec:

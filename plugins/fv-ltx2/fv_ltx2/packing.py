@@ -27,5 +27,5 @@ def pack_audio(latent: Tensor) -> Tensor:
 
 
 def unpack_audio(tokens: Tensor, channels: int) -> Tensor:
-    """[L, C * M] to [C, L, M]."""
-    return tokens.unflatten(1, (channels, -1)).transpose(0, 1).contiguous()
+    """[L, C * M] to [C, L, M], a view: the memory order is the reference's, by which bf16 convolutions round."""
+    return tokens.unflatten(1, (channels, -1)).transpose(0, 1)

@@ -18,33 +18,40 @@ _TEXT: Final = {"text_video": "text_video", "text_audio": "text_audio", "text_ma
 def two_stages(*, image: bool) -> Program:
     """Denoise at half the size, upsample the latent, refine at full size. With `image` the clip begins with one."""
     return _program(
-        (
-            _encode("encode", "encode prompt", "request.prompt", ""),
-            _connect(guided=False),
-            _denoise("base", "denoise at half size", image=image, latent="draft", audio_latent="draft_audio", rng="rng"),
-            ComponentNode(
-                id="denormalise",
-                label="denormalise",
-                component="statistics",
-                op="denormalise",
-                reads={"latent": "draft", "audio_latent": "draft_audio"},
-                writes={"latent": "plain_draft", "audio_latent": "plain_draft_audio"},
-            ),
-            ComponentNode(
-                id="upsample",
-                label="upsample",
-                component="upsampler",
-                op="upsample",
-                reads={"latent": "plain_draft"},
-                writes={"latent": "upsampled"},
-            ),
-            LoopNode(
-                id="refine",
-                label="refine",
-                loop="refine_image" if image else "refine",
-                reads={**_TEXT, "latent": "upsampled", "audio_latent": "plain_draft_audio", "rng": "rng"},
-                writes={"latent": "latent", "audio_latent": "audio_latent"},
-            ),
+        _encode("encode", "encode prompt", "request.prompt"),
+        _connect(guided=False),
+        *_denoise("base", "denoise at half size", image=image, divisor=2, writes=("draft", "draft_audio", "rng")),
+        ComponentNode(
+            id="denormalise",
+            label="denormalise",
+            component="statistics",
+            op="denormalise",
+            reads={"latent": "draft", "audio_latent": "draft_audio"},
+            writes={"latent": "plain_draft", "audio_latent": "plain_draft_audio"},
+        ),
+        ComponentNode(
+            id="upsample",
+            label="upsample",
+            component="upsampler",
+            op="upsample",
+            reads={"latent": "plain_draft"},
+            writes={"latent": "upsampled"},
+        ),
+        ComponentNode(
+            id="normalise",
+            label="normalise",
+            component="statistics",
+            op="normalise",
+            reads={"latent": "upsampled", "audio_latent": "plain_draft_audio"},
+            writes={"latent": "rough", "audio_latent": "rough_audio"},
+        ),
+        LoopNode(
+            id="refine",
+            label="refine",
+            loop="refine_image" if image else "refine",
+            reads={**_TEXT, "latent": "rough", "audio_latent": "rough_audio", "rng": "rng"},
+            writes={"latent": "latent", "audio_latent": "audio_latent"},
+            tensors=("latent", "audio_latent"),
         ),
         image=image,
     )  # fmt: skip
@@ -53,17 +60,15 @@ def two_stages(*, image: bool) -> Program:
 def one_stage(*, image: bool) -> Program:
     """Denoise at full size with guidance. With `image` the clip begins with one."""
     return _program(
-        (
-            _encode("encode", "encode prompt", "request.prompt", ""),
-            _encode("encode_negative", "encode negative prompt", "request.negative_prompt", "negative_", _GUIDED),
-            _connect(guided=True),
-            _denoise("base", "denoise", image=image, latent="latent", audio_latent="audio_latent"),
-        ),
+        _encode("encode", "encode prompt", "request.prompt"),
+        _encode("encode_negative", "encode negative prompt", "request.negative_prompt", "negative_", _GUIDED),
+        _connect(guided=True),
+        *_denoise("base", "denoise", image=image, divisor=1, writes=("latent", "audio_latent", "rng")),
         image=image,
-    )  # fmt: skip
+    )
 
 
-def _program(nodes: tuple[Node, ...], *, image: bool) -> Program:
+def _program(*nodes: Node, image: bool) -> Program:
     decode = (
         ComponentNode(
             id="decode",
@@ -100,7 +105,7 @@ def _program(nodes: tuple[Node, ...], *, image: bool) -> Program:
     )
 
 
-def _encode(ident: str, label: str, prompt: str, prefix: str, when: When | None = None) -> ComponentNode:
+def _encode(ident: str, label: str, prompt: str, prefix: str = "", when: When | None = None) -> ComponentNode:
     return ComponentNode(
         id=ident,
         label=label,
@@ -125,11 +130,25 @@ def _connect(*, guided: bool) -> ComponentNode:
     )
 
 
-def _denoise(loop: str, label: str, *, image: bool, **writes: str) -> LoopNode:
-    return LoopNode(
+def _denoise(
+    loop: str, label: str, *, image: bool, divisor: int, writes: tuple[str, str, str]
+) -> tuple[Node, ...]:
+    """The first stage, after the node that encodes its image, if it has one."""
+    stage = LoopNode(
         id=loop,
         label=label,
         loop=f"{loop}_image" if image else loop,
-        reads={**_TEXT, "image": "request.image"} if image else _TEXT,
-        writes=writes,
+        reads={**_TEXT, "image": "image"} if image else _TEXT,
+        writes=dict(zip(("latent", "audio_latent", "rng"), writes, strict=True)),
+        tensors=("image",) if image else (),
     )
+    encode = ComponentNode(
+        id="encode_image",
+        label="encode image",
+        component="vae",
+        op="encode",
+        reads={"image": "request.image", "width": "request.width", "height": "request.height"},
+        writes={"latent": "image"},
+        static={"divisor": divisor},
+    )
+    return (encode, stage) if image else (stage,)

@@ -1,4 +1,4 @@
-"""How a stage begins: from noise, from an image, or from the latents of the stage before; what is drawn, in order.
+"""How a stage begins: from noise, with an image in it, or from the latents of the stage before; what is drawn, in order.
 
 Sources: diffusers 0.42.1, `prepare_latents` and `prepare_audio_latents` of `LTX2Pipeline` and
 `LTX2ImageToVideoPipeline`.
@@ -6,35 +6,10 @@ Sources: diffusers 0.42.1, `prepare_latents` and `prepare_audio_latents` of `LTX
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import torch
 from torch import Tensor
 
-from fv_ltx2.packing import Grid, pack, pack_audio
-
-
-class Start(StrEnum):
-    """What the first latents of a stage are made of.
-
-    noise: drawn. image: drawn, the first latent frame the image's. latent: the latents of the stage before, mixed
-    with noise. image-latent: likewise, its first latent frame left as it is.
-    """
-
-    NOISE = "noise"
-    IMAGE = "image"
-    LATENT = "latent"
-    IMAGE_LATENT = "image-latent"
-
-    @property
-    def keeps_first_frame(self) -> bool:
-        """Whether the first latent frame is clean and stays as it is."""
-        return self in (Start.IMAGE, Start.IMAGE_LATENT)
-
-    @property
-    def role(self) -> str | None:
-        """The role of the component that the loop asks before it begins."""
-        return {Start.NOISE: None, Start.IMAGE: "vae"}.get(self, "statistics")
+from fv_ltx2.packing import pack, pack_audio
 
 
 def draw(rng: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -61,27 +36,19 @@ def with_image(tokens: Tensor, image: Tensor) -> Tensor:
     return torch.cat([first, tokens[len(first) :]])
 
 
-def renoised(latent: Tensor, amount: float, rng: Tensor) -> tuple[Tensor, Tensor]:
-    """`amount * noise + (1 - amount) * latent`, noise drawn in the latent's own shape and dtype; the next state."""
-    drawn, rng = draw(rng, tuple(latent.shape), latent.dtype)
-    return amount * drawn.to(latent.device) + (1 - amount) * latent, rng
+def renoised(tokens: Tensor, amount: float, rng: Tensor) -> tuple[Tensor, Tensor]:
+    """`amount * noise + (1 - amount) * tokens` in fp32, noise drawn in their own shape and dtype; the next state."""
+    drawn, rng = draw(rng, tuple(tokens.shape), tokens.dtype)
+    return (amount * drawn.to(tokens.device) + (1 - amount) * tokens).float(), rng
 
 
-def renoised_video(latent: Tensor, amount: float, rng: Tensor, *, keep_first: bool) -> tuple[Tensor, Tensor]:
-    """Tokens of a latent [C, F, H, W] mixed with noise, fp32, and the next state.
+def renoised_after_first(latent: Tensor, amount: float, rng: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens of a latent [C, F, H, W] mixed with noise likewise, but for its first frame; the next state.
 
-    With `keep_first` the first latent frame gets none, and the noise is drawn before packing, not after.
+    Noise is drawn in the shape of the latent, not of its tokens.
     """
-    if not keep_first:
-        tokens, rng = renoised(pack(latent), amount, rng)
-        return tokens.float(), rng
     drawn, rng = draw(rng, tuple(latent.shape), latent.dtype)
-    amounts = latent.new_full((1, latent.shape[1], 1, 1), 1.0)
-    amounts[:, 0] = 0.0
-    amounts = amount * amounts
+    noisy = latent.new_ones((1, latent.shape[1], 1, 1))
+    noisy[:, 0] = 0.0
+    amounts = amount * noisy
     return pack(amounts * drawn.to(latent.device) + (1 - amounts) * latent).float(), rng
-
-
-def grid_of(shape: tuple[int, int, int, int]) -> Grid:
-    """The token grid of a latent shape [C, F, H, W]."""
-    return shape[1], shape[2], shape[3]

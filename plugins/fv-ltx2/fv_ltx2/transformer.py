@@ -24,7 +24,8 @@ class Transformer:
     text_video [N, T, Dv], text_audio [N, T, Da] and text_mask [N, T], the prompts; prompt, which of them; frames,
     height, width of the latent grid, S = frames * height * width; clean, how many leading tokens are clean and seen
     at timestep 0; fps. Static: skip, index of the block whose self-attention is skipped, -1 for none; isolated,
-    whether video and audio do not see each other.
+    whether video and audio do not see each other; by_channel, whether the reference holds the tokens of a single
+    sample channel by channel.
     """
 
     def __init__(self, module: LTX2VideoTransformer3DModel) -> None:
@@ -38,7 +39,9 @@ class Transformer:
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
         first = calls[0]
-        latents = _as_packed(_stacked(calls, "latent").to(self._dtype))
+        latents = _stacked(calls, "latent").to(self._dtype)
+        if first.static["by_channel"] and len(calls) == 1:
+            latents = _by_channel(latents)
         audio_latents = _stacked(calls, "audio_latent").to(self._dtype)
         device = latents.device
         timesteps = torch.tensor([number(call, "timestep") for call in calls], device=device)
@@ -71,12 +74,9 @@ class Transformer:
         ]
 
 
-def _as_packed(tokens: Tensor) -> Tensor:
-    """The same numbers in the memory order that the reference's packing leaves a single sample in.
-
-    There the tokens of a channel lie side by side, and the first product over few tokens rounds by that order.
-    """
-    return tokens if len(tokens) > 1 else tokens.transpose(1, 2).contiguous().transpose(1, 2)
+def _by_channel(tokens: Tensor) -> Tensor:
+    """The same numbers with the tokens of a channel side by side in memory, by which a product of few rounds."""
+    return tokens.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _per_token(timesteps: Tensor, tokens: int, clean: int) -> Tensor:

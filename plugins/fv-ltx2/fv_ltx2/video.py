@@ -25,9 +25,10 @@ class Vae:
 
     decode: row latent fp32 [C, F, H, W], normalised; output frames fp32 [f, height, width, 3] in [0, 1] on the CPU.
     The decoder looks both ways in time, so it takes the clip whole.
-    encode: rows image uint8 [h, w, 3], width and height of the frame to make of it; output latent fp32 [C, 1, H, W],
-    normalised, the mode of the posterior. The image goes through one H.264 frame at quality `image_crf` first, like
-    the images the model was trained with, and is stretched to the frame; 0 leaves it as it is.
+    encode: rows image uint8 [h, w, 3], width and height of the clip, static divisor; output latent fp32 [C, 1, H, W]
+    of a frame of width / divisor x height / divisor, normalised, the mode of the posterior. The image goes through
+    one H.264 frame at quality `image_crf` first, like the images the model was trained with (0 leaves that out), and
+    is stretched to the frame.
     """
 
     def __init__(self, module: AutoencoderKLLTX2Video, image_crf: int) -> None:
@@ -55,7 +56,8 @@ class Vae:
         return ComponentOutput(output=CallOutput(tensors={"frames": frames}))
 
     def _encode(self, call: ResolvedCall) -> ComponentOutput:
-        image, width, height = tensor(call, "image"), whole(call, "width"), whole(call, "height")
+        image, divisor = tensor(call, "image"), int(call.static["divisor"])
+        width, height = whole(call, "width") // divisor, whole(call, "height") // divisor
         pixels = apply_image_conditioning_crf(image.cpu().numpy(), self._image_crf)
         frame = self._processor.preprocess(PIL.Image.fromarray(pixels), height=height, width=width)
         frame = frame.to(self.module.device, self._dtype).unsqueeze(2)
