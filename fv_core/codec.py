@@ -7,6 +7,7 @@ bytes go through the caller's `Leaves`, so the codec itself needs no torch.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import math
 import types
@@ -47,6 +48,8 @@ def encode(value: object, leaves: Leaves | None = None) -> JSON:
             return cast(JSON, value.value)
         case None | bool() | int() | str():
             return value
+        case bytes():
+            return {"base64": base64.b64encode(value).decode()}
         case float():
             return value if math.isfinite(value) else {"float": repr(value)}
         case tuple() | list():
@@ -112,6 +115,8 @@ def _decode_scalar(kind: Any, stored: JSON, leaves: Leaves | None) -> object:
         )
     if kind is int:
         return _expect(isinstance(stored, int) and not isinstance(stored, bool), stored, kind, stored)
+    if kind is bytes:
+        return _bytes(stored)
     if kind in (bool, str):
         return _expect(isinstance(stored, kind), stored, kind, stored)
     if leaves is not None and isinstance(kind, type):
@@ -124,6 +129,13 @@ def _not_finite(stored: JSON) -> float | None:
     if isinstance(stored, dict) and stored.keys() == {"float"}:
         return _NOT_FINITE.get(str(stored["float"]))
     return None
+
+
+def _bytes(stored: JSON) -> bytes:
+    try:
+        return base64.b64decode(cast(dict[str, str], stored)["base64"], validate=True)
+    except (TypeError, KeyError, ValueError) as error:
+        raise DecodeError(f"expected bytes, got {stored!r}") from error
 
 
 def _plain(stored: JSON) -> object:

@@ -98,13 +98,18 @@ class ParitySpec:
 
     `runner` is the `"module:attr"` of a function `(components, card, request, inputs) -> Mapping[str, Tensor]` that
     runs the reference over the card's own modules and returns its taps in order; "" where there is none. Its inputs
-    are the request's, by slot ("request.image"). `tolerance` is the largest absolute difference in any tap under
-    reference numerics.
+    are the request's, by slot ("request.image"). `probes` is the `"module:attr"` of a function `(card) -> requests`
+    that makes the requests to measure with; "" makes them from the card's limits. `transcribes` names the public code
+    ("owner/name@commit") that the reference is a transcription of, where that code is no package: the reference is
+    then the plugin's own, and its version the plugin's. `tolerance` is the largest absolute difference in any tap
+    under reference numerics.
     """
 
     reference: str
     reference_version: str
+    transcribes: str = ""
     runner: str = ""
+    probes: str = ""
     rungs: tuple[str, ...] = ("C1",)
     tolerance: float = 0.0
 
@@ -185,8 +190,10 @@ class ModelCard:
         """The tasks it offers; the first is the default one."""
         return tuple(self.programs)
 
-    def param_default(self, name: str) -> float | int | str | bool:
-        """What a request that does not set `params[name]` gets."""
+    def param_default(self, name: str, task: TaskType | None = None) -> float | int | str | bool:
+        """What a request that does not set `params[name]` gets; of a task, where it has a default of its own."""
+        if task is not None and name in self.programs[task].defaults:
+            return self.programs[task].defaults[name]
         default = self.params[name].default
         return cast("float | int | str | bool", getattr(self.recipe, name)) if default is None else default
 

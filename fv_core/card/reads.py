@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from fv_core.card.card import ModelCard
 from fv_core.errors import CardError
-from fv_core.program import PLAIN_SLOTS, LoopNode, Node, Program, When
+from fv_core.program import PLAIN_SLOTS, Compare, LoopNode, Node, Program, When
 from fv_core.request import TaskType
 
 YIELDS: Mapping[TaskType, tuple[str, ...]] = {
@@ -31,8 +31,11 @@ def reads(card: ModelCard, task: TaskType, program: Program) -> Iterator[CardErr
     """FV205 for each read that may find nothing."""
     written: defaultdict[str, set[When | None]] = defaultdict(set)  # slot -> when each of its writers runs
     params = (f"request.params.{name}" for name in card.params)
-    for slot in (*PLAIN_SLOTS, *params, *(one.slot for one in program.inputs)):
+    for slot in (*PLAIN_SLOTS, *params):
         written[slot].add(None)
+    for one in program.inputs:
+        there = When(field=f"inputs.{one.modality}", compare=Compare.EQUAL, value=True)
+        written[one.slot].add(there if one.optional else None)
     looped: set[str] = set()
     for node in program.nodes:
         for role, slot in node.reads.items():

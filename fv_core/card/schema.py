@@ -113,7 +113,12 @@ def _param(card: ModelCard, name: str, rule: ParamRule) -> Schema:
         return {**told, "enum": list(rule.choices)}
     if rule.yes_or_no:
         return {**told, "type": "boolean"}
-    return {**told, "type": "integer" if rule.whole else "number", "minimum": rule.lowest, "maximum": rule.highest}
+    return {
+        **told,
+        "type": "integer" if rule.whole else "number",
+        "minimum": rule.lowest,
+        "maximum": rule.highest,
+    }
 
 
 @cache

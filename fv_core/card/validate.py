@@ -12,7 +12,7 @@ from fv_core.card.placement import placements
 from fv_core.card.reads import reads
 from fv_core.card.recipe_rules import assumed_loop, made_in, parity, sampler_facts
 from fv_core.errors import CardError
-from fv_core.program import REQUEST_NUMBERS, ComponentNode, LoopNode
+from fv_core.program import REQUEST_NUMBERS, ComponentNode, LoopNode, Program
 
 DTYPES: Final = ("float32", "bfloat16", "float16")
 """Precisions, as torch names them; a card may list fewer."""
@@ -48,19 +48,23 @@ def _references(card: ModelCard) -> Iterator[CardError]:
                 yield _unknown(f"programs.{task}.{node.id}.loop", node.loop, card.loops)
             if isinstance(node, ComponentNode) and node.component not in card.components:
                 yield _unknown(f"programs.{task}.{node.id}.component", node.component, card.components)
-            if node.when is not None and node.when.field not in _comparable(card):
-                yield _unknown(f"programs.{task}.{node.id}.when.field", node.when.field, _comparable(card))
+            if node.when is not None and node.when.field not in (legal := _comparable(card, program)):
+                yield _unknown(f"programs.{task}.{node.id}.when.field", node.when.field, legal)
         for number in program.fixed:
             if number not in REQUEST_NUMBERS:
                 yield _unknown(f"programs.{task}.fixed", number, REQUEST_NUMBERS)
+        for name in program.defaults:
+            if name not in card.params:
+                yield _unknown(f"programs.{task}.defaults", name, card.params)
     facts = [fact.name for fact in fields(card.recipe)]
     for name, rule in card.params.items():
         if rule.default is None and name not in facts:
             yield _unknown(f"params.{name} has no default and", name, facts)
 
 
-def _comparable(card: ModelCard) -> tuple[str, ...]:
-    return (*REQUEST_NUMBERS, *(f"params.{name}" for name in card.params))
+def _comparable(card: ModelCard, program: Program) -> tuple[str, ...]:
+    optional = (f"inputs.{one.modality}" for one in program.inputs if one.optional)
+    return (*REQUEST_NUMBERS, *(f"params.{name}" for name in card.params), *optional)
 
 
 def _unknown(name: str, value: str, declared: Collection[str]) -> CardError:
@@ -131,6 +135,9 @@ def _defaults(card: ModelCard) -> Iterator[CardError]:
         has_value = rule.default is not None or hasattr(card.recipe, name)  # what has none is told as FV204
         if has_value and not rule.allows(card.param_default(name)):
             yield _default(f"params.{name}", card.param_default(name), rule.legal())
+        for task, program in card.programs.items():
+            if name in program.defaults and not rule.allows(program.defaults[name]):
+                yield _default(f"programs.{task}.defaults.{name}", program.defaults[name], rule.legal())
 
 
 def _default(name: str, value: object, legal: str) -> CardError:

@@ -140,9 +140,7 @@ class ArDecode:
 
     def predict(self, state: ArState, result: StepResult) -> ArPrediction:
         tensors = result.outputs[0].tensors
-        return ArPrediction(
-            token=tensors["token"], position=tensors["position"], logprob=tensors["logprob"]
-        )
+        return ArPrediction(token=tensors["token"], position=tensors["position"], logprob=tensors["logprob"])
 
     def update(self, state: ArState, prediction: ArPrediction, result: StepResult) -> ArState:
         uniform, rng = torch_uniform(state.rng)

@@ -60,7 +60,7 @@ class VaeDecodeState:
 
 
 class VaeDecode:
-    """Role: `vae`. Reads `latent`, whole or as a stream; writes `video`: fp32 [F, height, width, 3] in [0, 1] on the CPU.
+    """Role: `vae`. Reads `latent`, whole or as a stream; writes `video`: fp32 [F, height, width, 3] in [0, 1], CPU.
 
     For each chunk op `prepare` (row latent, output latent), then op `decode` of each of its latent frames (row latent
     [C, 1, H, W], output frames, one `stream` cache appended), an emission each.
@@ -107,9 +107,7 @@ class VaeDecode:
         if state.latent is not None:
             call = self._decode(state, state.latent)
         elif state.waiting:
-            call = ComponentCall(
-                component=self._component, op="prepare", rows={"latent": state.waiting[0]}
-            )
+            call = ComponentCall(component=self._component, op="prepare", rows={"latent": state.waiting[0]})
         else:
             return Done() if state.ended else Waiting()
         return WorkPlan(calls=(call,), kind=WorkKind.VAE_DECODE, step=state.steps, total=state.total)

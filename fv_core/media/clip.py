@@ -53,12 +53,25 @@ class Clip:
         if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or empty:
             raise _not_frames(frames.dtype, frames.shape, "uint8 [F, H, W, 3]")
 
+    @property
+    def artifacts(self) -> tuple[str, ...]:
+        """What the run yielded, by name: some of video, audio, text, action."""
+        found = {
+            "video": len(self.frames) > 0,
+            "audio": self.audio is not None,
+            "text": self.text is not None,
+            "action": self.action is not None,
+        }
+        return tuple(name for name, there in found.items() if there)
+
     def save(self, path: str | Path, *, force: bool = False, scale: int = 1) -> Path:
         """Writes the clip whole or not at all; the suffix picks the format.
 
-        `.mp4` (H.264, and AAC for what is heard), `.webm` (VP9), `.gif`, `.webp` (lossless), `.png`, `.npy` (the uint8 array). A `.png`
-        path is the file for a clip of one frame; a longer clip becomes the numbered files `<stem>-0001.png`,
-        `<stem>-0002.png`, ..., and all of them appear or none.
+        `.mp4` (H.264, and AAC for what is heard), `.webm` (VP9), `.gif`, `.webp` (lossless), `.png`, `.npy` (the uint8
+        array). A `.png` path is the file for a clip of one frame; a longer clip becomes the numbered files
+        `<stem>-0001.png`, `<stem>-0002.png`, ..., and all of them appear or none. `.wav` is the sound alone (16-bit
+        PCM), `.txt` the text; of a run without frames `.npy` is the actions. A file holds what its format can: the rest
+        is in the clip.
 
         Args:
             force: replace what is there; otherwise an existing file is refused.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -12,20 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from fv_core.errors import RequestError
+from fv_core.media.audio import Audio
 from fv_core.media.rate import exact_rate
 from fv_core.request import Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One output format.
+    """One output format, and the artifacts that it can hold: `primary` it cannot do without.
 
     `max_fps` is where its clock (or, for GIF, every player) gives up. `max_s` is the longest that one frame can
     show, a bound for the whole clip where equal neighbours are stored as one. Untimed formats have neither.
     """
 
     suffix: str
-    max_side: int
+    primary: str = "video"
+    holds: tuple[str, ...] = ("video",)
+    max_side: int = 2**31 - 1
     timed: bool = True
     even_sides: bool = False
     max_fps: float = math.inf
@@ -35,12 +39,14 @@ class Format:
 FORMATS: Final = {
     form.suffix: form
     for form in (
-        Format(suffix=".mp4", max_side=16_384, even_sides=True),
+        Format(suffix=".mp4", holds=("video", "audio"), max_side=16_384, even_sides=True),
         Format(suffix=".webm", max_side=16_384, max_fps=1000.0),
         Format(suffix=".gif", max_side=65_535, max_fps=50.0, max_s=655.0),
         Format(suffix=".webp", max_side=16_383, max_fps=1000.0, max_s=16_777.0),
-        Format(suffix=".png", max_side=2**31 - 1, timed=False),
-        Format(suffix=".npy", max_side=2**31 - 1, timed=False),
+        Format(suffix=".png", timed=False),
+        Format(suffix=".npy", timed=False),
+        Format(suffix=".wav", primary="audio", holds=("audio",), timed=False),
+        Format(suffix=".txt", primary="text", holds=("text",), timed=False),
     )
 }
 
@@ -79,6 +85,33 @@ def check_size(form: Format, size: Size) -> None:
         )  # fmt: skip
 
 
+def check_artifacts(form: Format, yielded: Collection[str]) -> None:
+    """Raises:
+    RequestError: the run yields nothing that `form` could hold (FV315).
+    """
+    if form.primary in yielded or (form.suffix == ".npy" and "action" in yielded):
+        return
+    raise _unsuited(
+        "output", form.suffix, f"holds {form.primary}, and the run yields {', '.join(sorted(yielded))}",
+        ", ".join(suffix for suffix, other in FORMATS.items() if other.primary in yielded)
+        or ("" if "action" not in yielded else ".npy"),
+        "Choose one of these suffixes.",
+    )  # fmt: skip
+
+
+def check_sound(form: Format, sample_rate: int) -> None:
+    """Raises:
+    RequestError: `form` cannot hold sound at this rate (FV315).
+    """
+    from fv_core.media.video import AAC_RATES  # PyAV loads only where there is sound
+
+    if form.suffix == ".mp4" and sample_rate not in AAC_RATES:
+        raise _unsuited(
+            "sample rate", f"{sample_rate} Hz", "is none that AAC, the sound of .mp4, can code",
+            ", ".join(map(str, AAC_RATES)), "Save as .wav.",
+        )  # fmt: skip
+
+
 def check_rate(form: Format, fps: float, frames: int) -> None:
     """Raises:
     RequestError: `form` cannot time `frames` frames at this rate (FV307).
@@ -97,8 +130,10 @@ def check_rate(form: Format, fps: float, frames: int) -> None:
         )
 
 
-def encode(form: Format, frames: npt.NDArray[np.uint8], fps: float, comment: str) -> list[bytes]:
-    """The bytes of the clip's file; for PNG one item per frame. Equal input gives equal bytes.
+def encode(
+    form: Format, frames: npt.NDArray[np.uint8], fps: float, comment: str, audio: Audio | None
+) -> list[bytes]:
+    """The bytes of a file of frames; for PNG one item per frame. Equal input gives equal bytes.
 
     The writers import PyAV and Pillow, so each is loaded here, when its format is asked for.
     """
@@ -106,7 +141,9 @@ def encode(form: Format, frames: npt.NDArray[np.uint8], fps: float, comment: str
     if form.suffix in (".mp4", ".webm"):
         from fv_core.media.video import encode_mp4, encode_webm
 
-        return [(encode_mp4 if form.suffix == ".mp4" else encode_webm)(frames, rate, comment)]
+        if form.suffix == ".mp4":
+            return [encode_mp4(frames, rate, comment, audio)]
+        return [encode_webm(frames, rate, comment)]
     from fv_core.media import images
 
     match form.suffix:

@@ -53,10 +53,10 @@ def encode_png(frame: npt.NDArray[np.uint8], comment: str = "") -> bytes:
     return memory.getvalue()
 
 
-def encode_npy(frames: npt.NDArray[np.uint8]) -> bytes:
-    """The uint8 array [F, H, W, 3] itself; the format has no place for metadata."""
+def encode_npy(array: npt.NDArray[np.uint8] | npt.NDArray[np.float32]) -> bytes:
+    """The frames [F, H, W, 3] or actions [T, D] themselves; the format has no place for metadata."""
     memory = io.BytesIO()
-    np.save(memory, frames, allow_pickle=False)
+    np.save(memory, array, allow_pickle=False)
     return memory.getvalue()
 
 

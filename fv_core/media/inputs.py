@@ -80,7 +80,14 @@ def decode_part(part: ModalPart, data: bytes) -> DecodedInput:
     try:
         return decode[part.modality](part, data)
     # Whatever bytes from outside do to the decoders: each of these has been seen on a damaged file.
-    except (OSError, ValueError, EOFError, SyntaxError, av.FFmpegError, Image.DecompressionBombError) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        SyntaxError,
+        av.FFmpegError,
+        Image.DecompressionBombError,
+    ) as error:
         if isinstance(error, RequestError):
             raise
         raise _unreadable(part, f"cannot be decoded: {error}") from error
@@ -93,8 +100,8 @@ def _image(part: ModalPart, data: bytes) -> DecodedInput:
         raise _unreadable(part, "is no image that is read") from error
     _check_decoded(part, image.width * image.height * 3, f"{image.width}x{image.height}")
     notes = []
-    if getattr(image, "n_frames", 1) > 1:
-        notes.append(f"of the image's {image.n_frames} frames the first is used")
+    if (count := getattr(image, "n_frames", 1)) > 1:
+        notes.append(f"of the image's {count} frames the first is used")
     if "A" in image.getbands() or "transparency" in image.info:
         notes.append("the image's transparency is not used")
     upright = ImageOps.exif_transpose(image).convert("RGB")

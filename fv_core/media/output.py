@@ -6,13 +6,15 @@ import errno
 import itertools
 import os
 import stat
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fv_core.media.atomic import check_folder, refusing, unusable, write_files
+from fv_core.media.audio import encode_wav
 from fv_core.media.enlarge import check_scale, enlarged
-from fv_core.media.formats import check_rate, check_size, encode, format_of
+from fv_core.media.formats import check_artifacts, check_rate, check_size, check_sound, encode, format_of
 from fv_core.media.metadata import metadata_text
 from fv_core.media.naming import candidates, is_free, numbered, output_files
 from fv_core.request import Size
@@ -28,11 +30,14 @@ def check_output(
     frames: int = 1,
     size: Size | None = None,
     fps: float | None = None,
+    yielded: Collection[str] = ("video",),
+    sample_rate: int = 0,
 ) -> None:
     """Everything about an output that can be known before anything is computed. `Clip.save` checks the same.
 
     Args:
         frames, size, fps: of the clip to come, `size` after enlarging; what is None is not checked.
+        yielded: names of the artifacts to come; sample_rate: of their sound, in Hz, 0 for silence.
 
     Raises:
         RequestError: the suffix names no format, the format cannot hold the size, the folder is missing or not
@@ -40,9 +45,12 @@ def check_output(
     """
     path = Path(path)
     form = format_of(path)
-    if size is not None:
+    check_artifacts(form, yielded)
+    if sample_rate:
+        check_sound(form, sample_rate)
+    if size is not None and frames:
         check_size(form, size)
-    if fps is not None:
+    if fps is not None and frames:
         check_rate(form, fps, frames)
     with refusing(path):
         check_folder(path.parent)
@@ -100,8 +108,27 @@ def save_automatic(clip: Clip, folder: Path, *, suffix: str, scale: int) -> Path
 def _check(clip: Clip, path: Path, *, force: bool, scale: int) -> None:
     check_scale(scale)
     count, height, width, _ = clip.frames.shape
-    check_output(path, force=force, frames=count, size=Size(width * scale, height * scale), fps=clip.fps)
+    check_output(
+        path,
+        force=force,
+        frames=count,
+        size=Size(width * scale, height * scale),
+        fps=clip.fps,
+        yielded=clip.artifacts,
+        sample_rate=0 if clip.audio is None else clip.audio.rate,
+    )
 
 
 def _contents(clip: Clip, path: Path, scale: int) -> list[bytes]:
-    return encode(format_of(path), enlarged(clip.frames, scale), clip.fps, metadata_text(clip.used))
+    form = format_of(path)
+    if form.primary == "audio":
+        assert clip.audio is not None, "checked"
+        return [encode_wav(clip.audio)]
+    if form.primary == "text":
+        return [(clip.text or "").encode()]
+    if "video" not in clip.artifacts:
+        from fv_core.media.images import encode_npy  # loads Pillow
+
+        assert clip.action is not None, "checked"
+        return [encode_npy(clip.action)]
+    return encode(form, enlarged(clip.frames, scale), clip.fps, metadata_text(clip.used), clip.audio)

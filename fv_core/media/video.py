@@ -1,4 +1,4 @@
-"""Frames to mp4 (H.264) and webm (VP9) with PyAV.
+"""Frames to mp4 (H.264, with AAC for sound) and webm (VP9) with PyAV.
 
 Files are encoded in memory, so that every error of the disk is met by fv's own writer, and without times, random
 ids or a thread count of the machine, so that equal clips give equal bytes.
@@ -7,7 +7,7 @@ ids or a thread count of the machine, so that equal clips give equal bytes.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,10 @@ from typing import Final
 import av
 import numpy as np
 import numpy.typing as npt
+from av.container import OutputContainer
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc, Interpolation
+
+from fv_core.media.audio import Audio
 
 _BT709_MATRIX: Final = 1  # AVCOL_SPC_BT709; PyAV's Colorspace counts as swscale does
 _EXACT: Final = (
@@ -23,17 +26,28 @@ _EXACT: Final = (
 )
 
 
-def encode_mp4(frames: npt.NDArray[np.uint8], rate: Fraction, comment: str) -> bytes:
+AAC_RATES: Final = (
+    7350, 8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 64000, 88200, 96000,
+)  # fmt: skip
+"""Samples per second that AAC can code."""
+
+AAC_BLOCK: Final = 1024
+
+
+def encode_mp4(
+    frames: npt.NDArray[np.uint8], rate: Fraction, comment: str, audio: Audio | None = None
+) -> bytes:
     """H.264 (x264, crf 17), yuv420p, BT.709 limited range, index before the data so that it plays while it loads.
 
     Args:
         frames: [F, H, W, 3] RGB; H and W even.
         rate: frames per second, kept exactly.
         comment: text of the comment tag.
+        audio: becomes AAC at 192 kbit/s at its own rate, one of `AAC_RATES`.
     """
     # Without it x264's own kernels vary: about one encode in a hundred of the same frames came out different.
     options = {"crf": "17", "preset": "medium", "x264-params": "cpu-independent=1"}
-    return _encode(frames, rate, comment, container="mp4", codec="libx264", options=options)
+    return _encode(frames, rate, comment, container="mp4", codec="libx264", options=options, audio=audio)
 
 
 def encode_webm(frames: npt.NDArray[np.uint8], rate: Fraction, comment: str) -> bytes:
@@ -69,6 +83,7 @@ def _encode(
     container: str,
     codec: str,
     options: Mapping[str, str],
+    audio: Audio | None = None,
 ) -> bytes:
     sink = _Sink()
     # bitexact leaves out random ids and library versions; mp4 alone knows movflags
@@ -82,10 +97,36 @@ def _encode(
         stream.thread_count = 1  # more would make the bytes depend on their number
         stream.color_range, stream.colorspace = ColorRange.MPEG, _BT709_MATRIX
         stream.color_primaries, stream.color_trc = ColorPrimaries.BT709, ColorTrc.BT709
+        sound = None if audio is None else _sound_stream(output, audio)
         for index, frame in enumerate(frames):
             output.mux(stream.encode(_picture(frame, index, rate)))
         output.mux(stream.encode(None))
+        if audio is not None and sound is not None:
+            for block in _blocks(audio):
+                output.mux(sound.encode(block))
+            output.mux(sound.encode(None))
     return sink.content()
+
+
+def _sound_stream(output: OutputContainer, audio: Audio) -> av.AudioStream:
+    stream = output.add_stream("aac", rate=audio.rate, options={"flags": "+bitexact"})
+    assert isinstance(stream, av.AudioStream)
+    stream.bit_rate = 192_000
+    stream.codec_context.layout = _layout(audio)
+    return stream
+
+
+def _blocks(audio: Audio) -> Iterator[av.AudioFrame]:
+    """The samples in the blocks that AAC codes; the last one as long as it is."""
+    for start in range(0, audio.samples.shape[1], AAC_BLOCK):
+        block = np.ascontiguousarray(audio.samples[:, start : start + AAC_BLOCK])
+        frame = av.AudioFrame.from_ndarray(block, format="fltp", layout=_layout(audio))
+        frame.sample_rate, frame.pts, frame.time_base = audio.rate, start, Fraction(1, audio.rate)
+        yield frame
+
+
+def _layout(audio: Audio) -> str:
+    return "mono" if audio.samples.shape[0] == 1 else "stereo"
 
 
 def _picture(frame: npt.NDArray[np.uint8], index: int, rate: Fraction) -> av.VideoFrame:

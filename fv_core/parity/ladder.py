@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from fv_core.card import Rung
@@ -20,11 +21,11 @@ from fv_core.parity.probes import probes
 from fv_core.parity.recording import Recording
 from fv_core.parity.reference import claim_of, run_reference
 from fv_core.parity.taps import record
-from fv_core.request import ResolvedRequest
+from fv_core.request import Numerics, ResolvedRequest
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.job import Observer
 from fv_core.runtime.ledger import IMPLEMENTED, claimed_rungs, implemented
-from fv_core.runtime.resolve import as_stated
+from fv_core.runtime.resolve import as_stated, settle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,9 @@ def measure(
     for request in probes(instance.card):
         run = partial(record, engine, request, observer=observer)
         mine = run()
-        theirs = run_reference(instance, mine.facts.request)
+        contents = settle(request, instance.card, Numerics.REFERENCE).inputs.contents
+        inputs = {slot: torch.from_numpy(content) for slot, content in contents.items()}
+        theirs = run_reference(instance, mine.facts.request, inputs)
         requests.append(mine.facts.request)
         for rung in wanted:
             taps = run(replay=theirs).taps if rung is Rung.COMPONENT else mine.taps

@@ -32,8 +32,13 @@ def claim_of(card: ModelCard) -> ParitySpec:
     return card.parity
 
 
-def run_reference(instance: ModelInstance, request: ResolvedRequest) -> dict[str, Tensor]:
+def run_reference(
+    instance: ModelInstance, request: ResolvedRequest, inputs: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """The reference's taps in order, on the CPU. All of the card's components are loaded.
+
+    Args:
+        inputs: the request's, by slot ("request.image").
 
     Raises:
         ParityError: FV603 there is none, FV604 it is not the claimed version, or it raised.
@@ -46,7 +51,7 @@ def run_reference(instance: ModelInstance, request: ResolvedRequest) -> dict[str
     components = {name: instance.component(name) for name in card.components}
     try:
         with torch.no_grad():
-            taps: Mapping[str, Tensor] = runner(components, card, request)
+            taps: Mapping[str, Tensor] = runner(components, card, request, inputs)
     except Exception as error:
         raise _unavailable(claim, None, f"raised {type(error).__name__}: {error}") from error
     return {name: copied(tensor) for name, tensor in taps.items()}

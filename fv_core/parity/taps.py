@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torch import Tensor
 
@@ -14,12 +13,12 @@ from fv_core.errors import FvError
 from fv_core.loop import StepResult
 from fv_core.parity.recording import Recording, RecordingFacts, copied
 from fv_core.program import Node
-from fv_core.request import Numerics, OutputSpec, Request
+from fv_core.request import EVERYTHING, Numerics, OutputSpec, Request
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.environment import environment
 from fv_core.runtime.executor import Work, execute
 from fv_core.runtime.job import Job, Observer
-from fv_core.runtime.resolve import resolve
+from fv_core.runtime.results import slot_tensor
 from fv_core.runtime.run import RequestRun
 
 
@@ -40,23 +39,20 @@ def record(
         FvError: whatever refused or ended the request.
     """
     instance = engine.instance(str(request.model))
-    card, settled = instance.card, resolve(request, instance.card, Numerics.REFERENCE)
-    program = card.programs[settled.task]
-    slots = {slot for node in program.active(settled) for slot in node.writes.values()}
-    kept = replace(request, numerics=Numerics.REFERENCE, output=OutputSpec(keep=tuple(sorted(slots))))
+    kept = replace(request, numerics=Numerics.REFERENCE, output=OutputSpec(keep=(EVERYTHING,)))
     taps: dict[str, Tensor] = {}
     with closing(engine.start(kept, observer=observer)) as job:
         for step in steps(job):
             taps |= step.taps()
             if replay is not None:
                 step.replay(replay)
-        for artifact, slot in program.artifacts.items():
-            taps[artifact] = copied(job.run.tensor(slot))
+        for artifact, slot in job.run.artifacts.items():
+            taps[artifact] = copied(slot_tensor(job.run, slot))
         facts = RecordingFacts(
             source="fv",
-            card_digest=card.digest(),
+            card_digest=instance.card.digest(),
             request=job.run.request,
-            environment=environment(card, instance.device),
+            environment=environment(instance.card, instance.device),
         )
     return Recording(facts=facts, taps=taps)
 

@@ -13,9 +13,8 @@ from typing import Self
 from fv_core.card import ModelCard
 from fv_core.parity.bits import Bits, bits
 from fv_core.parity.probes import probes
-from fv_core.request import Numerics, OutputSpec, Request
+from fv_core.request import EVERYTHING, OutputSpec, Request
 from fv_core.runtime.engine import Engine
-from fv_core.runtime.resolve import resolve
 
 
 class GateState(StrEnum):
@@ -96,7 +95,8 @@ class Trial:
         """Raises:
         RequestError: a request is not legal for the card.
         """
-        return tuple(_kept(request, self.card) for request in self._requests or probes(self.card))
+        everything = OutputSpec(keep=(EVERYTHING,))
+        return tuple(replace(request, output=everything) for request in self._requests or probes(self.card))
 
     @cached_property
     def alone(self) -> tuple[Bits, ...]:
@@ -124,11 +124,3 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _kept(request: Request, card: ModelCard) -> Request:
-    """The request with every loop's outputs kept; component outputs need not outlive their readers."""
-    settled = resolve(request, card, Numerics.EXACT)
-    program = card.programs[settled.task]
-    slots = {slot for node in program.active(settled) for slot in node.writes.values()}
-    return replace(request, output=OutputSpec(keep=tuple(sorted(slots))))

@@ -35,16 +35,19 @@ PLAIN_SLOTS: Final = tuple(_NUMBER_SLOTS)
 """Slots that hold a plain value of the request; beside them `request.params.<name>` for each parameter of the card."""
 
 _PARAMS: Final = "request.params."
+_INPUTS: Final = "request.inputs."
 
 
 def request_value(request: ResolvedRequest, slot: str) -> Plain:
-    """The plain value of the request that a slot names.
+    """The plain value of the request that a slot names; of "request.inputs.<modality>" whether it brings one.
 
     Raises:
         KeyError: the slot is none of `PLAIN_SLOTS` and no parameter of the request.
     """
     if slot.startswith(_PARAMS):
         return request.params[slot.removeprefix(_PARAMS)]
+    if slot.startswith(_INPUTS):
+        return any(one.modality == slot.removeprefix(_INPUTS) for one in request.inputs)
     return _NUMBER_SLOTS[slot](request)
 
 
@@ -59,7 +62,8 @@ class Compare(StrEnum):
 class When:
     """Runs a node only if a value of the request compares so: data, hence validated and shown.
 
-    `field` is one of `REQUEST_NUMBERS`, or `params.<name>` of the card.
+    `field` is one of `REQUEST_NUMBERS`, `params.<name>` of the card, or `inputs.<modality>`: whether the request
+    brings that optional input.
     """
 
     field: str
@@ -76,7 +80,7 @@ class When:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """One input that a task needs: it is the slot `request.<modality>`.
+    """One input that a task reads, needed unless it is `optional`: it is the slot `request.<modality>`.
 
     Image: uint8 [H, W, 3]. Video: uint8 [F, H, W, 3]. Audio: fp32 [channels, samples]. Action: fp32 [T, D]. With
     `sizes` a request that gives no size gets the input's own, which must be legal: nothing is resized unasked.
@@ -84,6 +88,7 @@ class InputSpec:
 
     modality: Modality
     sizes: bool = False
+    optional: bool = False
 
     @property
     def slot(self) -> str:
@@ -114,7 +119,8 @@ class LoopNode:
     """One loop from init to finalize.
 
     `optional` names reads that may be absent (their writer has a `when`); `streams` those that arrive chunk by chunk
-    while their writer, another loop, still runs.
+    while their writer, another loop, still runs. What a component wrote is read as a reference, except by the roles in
+    `tensors`, for loops that compute with it.
     """
 
     id: str
@@ -124,6 +130,7 @@ class LoopNode:
     writes: Mapping[str, str]
     optional: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
     when: When | None = None
 
 
@@ -139,6 +146,7 @@ class Program:
             [channels, samples] in [-1, 1], "text" a string, "action" fp32 [T, D].
         inputs: what a request must bring beside its prompt.
         fixed: numbers of the request (`REQUEST_NUMBERS`) that the task settles: one frame for an image, none for text.
+        defaults: of parameters of the card, where this task's differ.
         sample_rate: of the artifact "audio", in Hz; 0 without one.
     """
 
@@ -146,6 +154,7 @@ class Program:
     artifacts: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[InputSpec, ...] = ()
     fixed: Mapping[str, float] = field(default_factory=dict)
+    defaults: Mapping[str, Plain] = field(default_factory=dict)
     sample_rate: int = 0
 
     def active(self, request: ResolvedRequest) -> tuple[Node, ...]:

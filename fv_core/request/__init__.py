@@ -2,11 +2,12 @@
 
 from fv_core.request.cancel import CancelScope
 from fv_core.request.events import Failed, Finished, MediaChunk, RequestEvent, Started, StepDone
-from fv_core.request.request import Numerics, OutputSpec, Request, ResolvedRequest, Size
+from fv_core.request.request import EVERYTHING, Numerics, OutputSpec, Request, ResolvedRequest, Size
 from fv_core.request.task import Modality, ModalPart, TaskType, UsedInput
 from fv_core.request.used import Environment, Used
 
 __all__ = [
+    "EVERYTHING",
     "CancelScope",
     "Environment",
     "Failed",

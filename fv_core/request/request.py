@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from fv_core.request.task import ModalPart, TaskType, UsedInput
 
@@ -33,9 +34,16 @@ class Size:
         return f"{self.width}x{self.height}"
 
 
+EVERYTHING: Final = "*"
+"""In `OutputSpec.keep`: every slot that the program writes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSpec:
-    """What comes back beside the frames: `keep` names program slots ("latent", "video") returned as tensors."""
+    """What comes back beside the artifacts: `keep` names program slots ("latent", "video") returned as tensors.
+
+    A slot of text comes back as its UTF-8 bytes; caches cannot be kept.
+    """
 
     keep: tuple[str, ...] = ()
 

@@ -38,8 +38,9 @@ class Modality(StrEnum):
 class ModalPart:
     """One input that is not text: what it is, and the file that holds it or its bytes.
 
-    `sha256`, in hex, refuses other bytes than these. Image: PNG, JPEG or WebP. Video: MP4, MOV, WebM or MKV. Audio: WAV, MP3, FLAC, OGG or MP4. Action: a `.npy` of
-    floats [T, D]. What the bytes are is read from the bytes; a suffix proves nothing.
+    `sha256`, in hex, refuses other bytes than these. Image: PNG, JPEG or WebP. Video: MP4, MOV, WebM or MKV. Audio:
+    WAV, MP3, FLAC, OGG or MP4. Action: a `.npy` of floats [T, D]. What the bytes are is read from the bytes; a suffix
+    proves nothing.
     """
 
     modality: Modality

@@ -252,9 +252,7 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _settled(
-        self, request: Request, numerics: Numerics | None = None
-    ) -> tuple[ModelCard, Settled]:
+    def _settled(self, request: Request, numerics: Numerics | None = None) -> tuple[ModelCard, Settled]:
         card = self._card(request.model)
         return card, settle(request, card, numerics or self._numerics)
 

@@ -33,9 +33,16 @@ def read_inputs(request: Request, task: TaskType, program: Program, model_id: st
     RequestError: FV308 an input is missing or not read by the task, FV318 one cannot be read, FV319 too large.
     """
     parts = request.inputs if isinstance(request.inputs, (tuple, list)) else (request.inputs,)
-    left, used, contents, notes, size = list(parts), [], {}, [], None
+    left, size = list(parts), None
+    used: list[UsedInput] = []
+    contents: dict[str, Any] = {}
+    notes: list[str] = []
     for spec in program.inputs:
-        part = next((one for one in left if isinstance(one, ModalPart) and one.modality == spec.modality), None)
+        part = next(
+            (one for one in left if isinstance(one, ModalPart) and one.modality == spec.modality), None
+        )
+        if part is None and spec.optional:
+            continue
         if part is None:
             raise _missing(spec, task, model_id)
         left.remove(part)
@@ -52,7 +59,10 @@ def read_inputs(request: Request, task: TaskType, program: Program, model_id: st
 
 
 def _read(part: ModalPart) -> tuple[UsedInput, Any, tuple[str, ...]]:
-    from fv_core.media.inputs import decode_part, read_part  # PyAV and Pillow load only for what brings a file
+    from fv_core.media.inputs import (  # PyAV and Pillow load only for what brings a file
+        decode_part,
+        read_part,
+    )
 
     data = read_part(part)
     digest = hashlib.sha256(data).hexdigest()

@@ -7,11 +7,21 @@ import secrets
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fv_core.card import ModelCard, ParamRule
 from fv_core.card.limits import MAX_FPS, MIN_FPS
 from fv_core.errors import RequestError
-from fv_core.request import ModalPart, Numerics, OutputSpec, Request, ResolvedRequest, Size, TaskType
+from fv_core.request import (
+    EVERYTHING,
+    ModalPart,
+    Numerics,
+    OutputSpec,
+    Request,
+    ResolvedRequest,
+    Size,
+    TaskType,
+)
 from fv_core.runtime.inputs import Inputs, read_inputs
 
 SEEDS = 2**64
@@ -60,7 +70,7 @@ def settle(request: Request, card: ModelCard, numerics: Numerics) -> Settled:
         steps=int(fixed.get("steps", _steps(request, card))),
         guidance=guidance,
         numerics=numerics if request.numerics is None else checked_numerics(request.numerics),
-        params=_params(request, card),
+        params=_params(request, card, task),
         inputs=inputs.used,
         adjusted=(*_unused(request, guidance), *inputs.notes),
     )
@@ -124,7 +134,8 @@ def _fixed(request: Request, task: TaskType, card: ModelCard) -> tuple[Request, 
             rule=f"is not read: task {task} of {card.model_id} makes no picture",
             remedy="Leave it out.",
         )
-    return replace(request, **dict.fromkeys(fixed)), fixed
+    absent: dict[str, Any] = dict.fromkeys(fixed)
+    return replace(request, **absent), fixed
 
 
 def _keep(request: Request, card: ModelCard, settled: ResolvedRequest) -> tuple[str, ...]:
@@ -133,7 +144,7 @@ def _keep(request: Request, card: ModelCard, settled: ResolvedRequest) -> tuple[
     written = sorted({slot for node in nodes for slot in node.writes.values()})
     keep = request.output.keep if isinstance(request.output, OutputSpec) else request.output
     several = isinstance(request.output, OutputSpec) and isinstance(keep, (tuple, list))
-    for slot in [slot for slot in keep if slot not in written] if several else [keep]:
+    for slot in [slot for slot in keep if slot not in (*written, EVERYTHING)] if several else [keep]:
         raise RequestError(
             "FV310",
             name="output.keep",
@@ -211,9 +222,8 @@ def _size(request: Request, card: ModelCard, own: Size | None) -> Size:
     """`own` is the size of the input that gives the request its size, if one does."""
     if request.size is None and own is None:
         return card.defaults.size
-    given, rule = request.size, card.limits.size
-    if given is None and own is not None:
-        given = (own.width, own.height)
+    rule = card.limits.size
+    given: Any = request.size if own is None or request.size is not None else (own.width, own.height)
     whole = isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_int, given))
     if not whole or not rule.allows(Size(*given)):
         raise RequestError(
@@ -293,7 +303,7 @@ def _guidance(request: Request, card: ModelCard) -> float:
     return float(guidance)
 
 
-def _params(request: Request, card: ModelCard) -> dict[str, float | int | str | bool]:
+def _params(request: Request, card: ModelCard, task: TaskType) -> dict[str, float | int | str | bool]:
     for name in request.params if isinstance(request.params, Mapping) else (request.params,):
         if name not in tuple(card.params):
             raise RequestError(
@@ -304,11 +314,16 @@ def _params(request: Request, card: ModelCard) -> dict[str, float | int | str | 
                 legal=", ".join(card.params) or "none",
                 remedy="Correct the name, or leave it out.",
             )
-    return {name: _param(name, rule, request, card) for name, rule in card.params.items()}
+    return {
+        name: _param(name, rule, request, card, card.param_default(name, task))
+        for name, rule in card.params.items()
+    }
 
 
-def _param(name: str, rule: ParamRule, request: Request, card: ModelCard) -> float | int | str | bool:
-    value = request.params.get(name, card.param_default(name))
+def _param(
+    name: str, rule: ParamRule, request: Request, card: ModelCard, default: float | int | str | bool
+) -> float | int | str | bool:
+    value = request.params.get(name, default)
     if not rule.allows(value):
         raise RequestError(
             "FV310",
@@ -316,7 +331,7 @@ def _param(name: str, rule: ParamRule, request: Request, card: ModelCard) -> flo
             value=value,
             rule=f"is not legal for {card.model_id}",
             legal=rule.legal(),
-            remedy=f"Leave it out for {card.param_default(name)!r}.",
+            remedy=f"Leave it out for {default!r}.",
         )
     return value
 

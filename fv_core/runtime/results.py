@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from fv_core.cache import CacheRef
+from fv_core.errors import RunError
 from fv_core.extend.chain import Enabled
 from fv_core.media import Clip, audio_from_waveform, frames_from_video
+from fv_core.request import EVERYTHING
 from fv_core.runtime import provenance
 from fv_core.runtime.job import Job
 from fv_core.runtime.run import RequestRun
@@ -32,12 +35,43 @@ def finished_clip(job: Job, extensions: Sequence[Enabled]) -> Clip:
         else None,
         text=_text(run),
         action=run.tensor(run.artifacts["action"]).float().cpu().numpy() if "action" in found else None,
-        tensors={name: _kept(run, name) for name in run.request.keep},
+        tensors=_kept(run),
     )
 
 
 NO_FRAMES = np.zeros((0, 0, 0, 3), np.uint8)
 """Of a run that makes no picture."""
+
+
+def slot_tensor(run: RequestRun, slot: str) -> torch.Tensor:
+    """What a slot holds, as a tensor of its own: a text as its UTF-8 bytes, a number as fp64.
+
+    Raises:
+        RunError: FV502, it holds a cache.
+    """
+    value = run.slots[slot]
+    if isinstance(value, CacheRef):
+        raise RunError(
+            "FV502",
+            name=f"slot {slot}",
+            rule="holds a cache, which cannot be returned",
+            remedy="Leave it out of output.keep.",
+        )
+    if isinstance(value, str):
+        return torch.tensor(list(value.encode()), dtype=torch.uint8)
+    if isinstance(value, (bool, int, float)):
+        return torch.tensor(value, dtype=torch.float64)
+    return run.tensor(slot).clone()  # values may be shared
+
+
+def _kept(run: RequestRun) -> dict[str, torch.Tensor]:
+    keep = run.request.keep
+    if EVERYTHING in keep:
+        written = {slot for node in run.nodes for slot in node.writes.values()}
+        keep = tuple(
+            slot for slot in sorted(written & run.slots.keys()) if not isinstance(run.slots[slot], CacheRef)
+        )
+    return {slot: slot_tensor(run, slot) for slot in keep}
 
 
 def _text(run: RequestRun) -> str | None:
@@ -47,7 +81,3 @@ def _text(run: RequestRun) -> str | None:
     text = run.slots[slot]
     assert isinstance(text, str), f"artifact text is a {type(text).__name__}"
     return text
-
-
-def _kept(run: RequestRun, slot: str) -> torch.Tensor:
-    return run.tensor(slot).clone()  # values may be shared

@@ -18,7 +18,7 @@ from fv_core.errors import RunError
 from fv_core.extend.chain import Chain, Enabled
 from fv_core.loop import Done, Emission, Loop, LoopEnv, Slot, StepResult, Waiting, held_refs
 from fv_core.program import ComponentNode, LoopNode, Node, request_value
-from fv_core.request import CancelScope, ResolvedRequest
+from fv_core.request import EVERYTHING, CancelScope, ResolvedRequest
 from fv_core.runtime.executor import Work
 from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.scope import RequestScope
@@ -193,7 +193,7 @@ class RequestRun:
                 name=f"program of task {self.request.task}",
                 value=", ".join(order),
                 rule="is stuck: each of these nodes waits for a stream",
-                remedy="A loop that writes a stream must emit its chunks before it is done; report it to the plugin's author.",
+                remedy="A loop that writes a stream must emit chunks before it is done: report it to its author.",
             )
         self.turn = going[0]
 
@@ -213,8 +213,9 @@ class RequestRun:
 
     def _init(self, run: NodeRun) -> Any:
         node = run.node
+        tensors = node.tensors if isinstance(node, LoopNode) else ()
         inputs = {
-            role: self.slots[slot]
+            role: self.tensor(slot) if role in tensors else self.slots[slot]
             for role, slot in node.reads.items()
             if role not in _streams(node) and (slot in self.slots or role not in node.optional)
         }
@@ -257,10 +258,10 @@ class RequestRun:
 
     def _drop_unread_slots(self) -> None:
         """Frees what no later node reads and nobody asked for."""
-        needed = {
-            slot for node in self.nodes if node.id not in self.finished for slot in node.reads.values()
-        }
+        needed = {slot for node in self.nodes if node.id not in self.finished for slot in node.reads.values()}
         needed |= set(self.artifacts.values()) | set(self.request.keep)
+        if EVERYTHING in self.request.keep:  # but caches, which their readers use up
+            needed |= {slot for slot, value in self.slots.items() if not isinstance(value, CacheRef)}
         self.slots = {slot: value for slot, value in self.slots.items() if slot in needed}
 
     def held(self) -> frozenset[CacheRef | ValueRef]:

@@ -10,7 +10,6 @@ from torch import Tensor
 from fv_core.cache import CacheContent, CacheRef, ValueRef
 from fv_core.cache.stores import StreamPool, ValueStore, stale
 
-
 POOLS: Final = ("stream", "slab_kv", "paged_kv", "text_kv")
 """Classes of caches; see `LoopEnv.cache`."""
 

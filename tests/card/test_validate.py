@@ -99,7 +99,7 @@ BREAKS: list[tuple[str, str, Break]] = [
     ("FV207", "frames", lambda card: derive(card, defaults={"frames": 80})),
     ("FV207", "fps", lambda card: derive(card, defaults={"fps": 0.0})),
     ("FV207", "params.shift", lambda card: derive(card, recipe={"shift": 30.0})),
-    ("FV207", "params.shift", lambda card: derive(card, params={"shift": ParamRule(doc="x", default=True)})),
+    ("FV207", "params.shift", lambda card: derive(card, params={"shift": ParamRule(doc="x", default=1.5)})),
     ("FV207", "multiple", lambda card: derive(card, limits=Limits(size=SizeRule(multiple=4)))),
     ("FV207", "multiple", lambda card: derive(card, limits=Limits(frames=FrameRule(multiple=2)))),
     ("FV207", "multiple", lambda card: derive(card, latent=LatentSpec(spatial=32))),

@@ -24,7 +24,7 @@ def test_sound_record_has_no_faults() -> None:
 @pytest.mark.parametrize(
     ("delta", "words"),
     [
-        ({"loop_kinds": ("flow_denoise", "ar_decode")}, "ar_decode"),
+        ({"loop_kinds": ("flow_denoise", "diffusion")}, "diffusion"),
         ({"loop_kinds": ()}, "no loop kinds"),
         ({"level": "block"}, "block"),
     ],

@@ -66,7 +66,7 @@ def test_frames_from_video_refuses_other_layouts(video: torch.Tensor) -> None:
         np.zeros((2, 4, 4, 3), dtype=np.float32),
         np.zeros((2, 4, 4, 4), dtype=np.uint8),
         np.zeros((4, 4, 3), dtype=np.uint8),
-        np.zeros((0, 4, 4, 3), dtype=np.uint8),
+        np.zeros((2, 0, 4, 3), dtype=np.uint8),
     ],
 )
 def test_clip_refuses_frames_of_another_kind(

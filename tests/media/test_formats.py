@@ -16,7 +16,7 @@ def test_format_of_an_unknown_suffix_lists_the_legal_ones(name: str) -> None:
     with pytest.raises(RequestError) as caught:
         format_of(Path(name))
     assert caught.value.code == "FV315"
-    assert caught.value.legal == ".mp4, .webm, .gif, .webp, .png, .npy"
+    assert caught.value.legal == ".mp4, .webm, .gif, .webp, .png, .npy, .wav, .txt"
 
 
 @pytest.mark.parametrize("size", [Size(63, 64), Size(64, 63)])

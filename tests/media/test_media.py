@@ -17,8 +17,10 @@ def test_import_loads_no_codec_library() -> None:
 
 def test_public_names_are_pinned_and_exist() -> None:
     assert fv_core.media.__all__ == [
+        "Audio",
         "Clip",
         "Sidecar",
+        "audio_from_waveform",
         "automatic_path",
         "check_output",
         "contact_sheet",

@@ -22,7 +22,14 @@ AT = 3
 class ByHand:
     """Euler's method with guidance, then the decoder frame by frame; every tensor under fv's name for it."""
 
-    def __init__(self, components: Mapping[str, Any], card: ModelCard, request: ResolvedRequest) -> None:
+    def __init__(
+        self,
+        components: Mapping[str, Any],
+        card: ModelCard,
+        request: ResolvedRequest,
+        inputs: Mapping[str, Tensor],
+    ) -> None:
+        assert not inputs
         self.text = components["text"].module
         self.denoiser = components["denoiser"].module
         self.vae = components["vae"].module

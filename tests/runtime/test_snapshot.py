@@ -117,7 +117,7 @@ def test_saving_replaces_the_file_whole_or_leaves_it(
     assert path.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     later.save(path)
-    assert RequestSnapshot.load(path).header.node == 2
+    assert RequestSnapshot.load(path).header.finished == ("encode", "encode_negative")
 
 
 def test_taking_a_snapshot_leaves_the_run_alone(engine: Engine, ask: Ask) -> None:
@@ -185,9 +185,9 @@ def test_snapshot_of_another_format_is_refused_by_its_number(
 ) -> None:
     taken = RequestSnapshot.load(saved)
     with monkeypatch.context() as patch:
-        patch.setattr("fv_core.runtime.snapshot.FORMAT", 2)
+        patch.setattr("fv_core.runtime.snapshot.FORMAT", 1)
         taken.save(saved)
-    assert "format '2': is not 1" in refused(lambda: RequestSnapshot.load(saved)).message
+    assert "format '1': is not 2" in refused(lambda: RequestSnapshot.load(saved)).message
 
 
 ELSEWHERE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -238,16 +238,22 @@ def with_body(**delta: Any) -> Damage:
     return lambda taken: replace(taken, body={**taken.body, **delta})
 
 
+def with_frontier(taken: RequestSnapshot, **delta: Any) -> RequestSnapshot:
+    frontier: Any = taken.body["frontier"]
+    return with_body(frontier={"denoise": {**frontier["denoise"], **delta}})(taken)
+
+
 DAMAGE: dict[str, Damage] = {
-    "another state": with_body(state={"type": "VaeDecodeState"}),
+    "another state": lambda taken: with_frontier(taken, state={"type": "VaeDecodeState"}),
+    "another frontier": with_body(frontier={}),
     "no slots": lambda taken: replace(taken, body={k: v for k, v in taken.body.items() if k != "slots"}),
     "a missing tensor": lambda taken: replace(taken, tensors={}),
     "another value": lambda taken: replace(
         taken, tensors={name: tensor + 1 for name, tensor in taken.tensors.items()}
     ),
-    "an unknown interceptor": with_body(interceptors=[["test/absent", "cond", {}]]),
-    "a node beyond the program": lambda taken: replace(taken, header=replace(taken.header, node=9)),
-    "a node before the program": lambda taken: replace(taken, header=replace(taken.header, node=-1)),
+    "an unknown interceptor": lambda taken: with_frontier(taken, interceptors=[["test/absent", "cond", {}]]),
+    "a node beyond the program": lambda taken: replace(taken, header=replace(taken.header, finished=("x",))),
+    "the turn of another node": lambda taken: replace(taken, header=replace(taken.header, turn="decode")),
     "lists for objects": with_body(values=[[]]),
 }
 

@@ -205,7 +205,7 @@ class WrongOrder(VaeDecode):
     """Counts its chunks down."""
 
     def emit(self, old: VaeDecodeState, new: VaeDecodeState) -> tuple[Emission, ...]:
-        last = new.latent.shape[1] - 1
+        last = new.total - 2
         return tuple(replace(one, index=last - one.index) for one in super().emit(old, new))
 
 

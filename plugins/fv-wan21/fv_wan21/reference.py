@@ -19,7 +19,10 @@ _BRANCHES = ("cond", "uncond")
 
 
 def record(
-    components: Mapping[str, Component], card: ModelCard, request: ResolvedRequest
+    components: Mapping[str, Component],
+    card: ModelCard,
+    request: ResolvedRequest,
+    inputs: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
     """Runs the pipeline on one request and returns its taps in order.
 

@@ -1,0 +1,164 @@
+"""Inputs of a request: read by their bytes, measured before they are decoded, and refused with a reason."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from fv_core.errors import RequestError
+from fv_core.media import inputs
+from fv_core.media.audio import Audio, encode_wav
+from fv_core.media.inputs import decode_part, read_part
+from fv_core.media.video import encode_mp4, encode_webm
+from fv_core.request import Modality, ModalPart
+
+RNG = np.random.default_rng(1)
+PICTURE = RNG.integers(0, 255, (20, 30, 3), dtype=np.uint8)
+FRAMES = RNG.integers(0, 255, (5, 32, 48, 3), dtype=np.uint8)
+SOUND = Audio(samples=np.sin(np.arange(1600, dtype=np.float32) / 9)[None], rate=8000)
+
+
+def image_bytes(form: str, mode: str = "RGB", **options: object) -> bytes:
+    memory = io.BytesIO()
+    Image.fromarray(PICTURE).convert(mode).save(memory, format=form, **options)
+    return memory.getvalue()
+
+
+def array_bytes(array: np.ndarray, **options: bool) -> bytes:
+    memory = io.BytesIO()
+    np.save(memory, array, **options)
+    return memory.getvalue()
+
+
+def part(modality: Modality, data: bytes) -> ModalPart:
+    return ModalPart(modality=modality, data=data)
+
+
+def decoded(modality: Modality, data: bytes) -> inputs.DecodedInput:
+    return decode_part(part(modality, data), data)
+
+
+def code(modality: Modality, data: bytes) -> str:
+    with pytest.raises(RequestError) as caught:
+        decoded(modality, data)
+    return caught.value.code
+
+
+def test_images_come_as_they_are() -> None:
+    assert np.array_equal(decoded(Modality.IMAGE, image_bytes("PNG")).content, PICTURE)
+    assert decoded(Modality.IMAGE, image_bytes("JPEG")).content.shape == PICTURE.shape
+    assert np.array_equal(decoded(Modality.IMAGE, image_bytes("WEBP", lossless=True)).content, PICTURE)
+
+
+def test_image_is_turned_upright() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned
+    turned = decoded(Modality.IMAGE, image_bytes("PNG", exif=exif.tobytes())).content
+    assert np.array_equal(turned, np.rot90(PICTURE, -1))
+
+
+def test_what_is_left_out_of_an_image_is_told() -> None:
+    assert decoded(Modality.IMAGE, image_bytes("PNG")).notes == ()
+    (note,) = decoded(Modality.IMAGE, image_bytes("PNG", "RGBA")).notes
+    assert "transparency" in note
+
+
+def test_videos_come_frame_by_frame() -> None:
+    for data in (encode_mp4(FRAMES, Fraction(8), ""), encode_webm(FRAMES, Fraction(8), "")):
+        content = decoded(Modality.VIDEO, data).content
+        assert (content.shape, content.dtype) == (FRAMES.shape, np.uint8)
+
+
+def test_sound_comes_in_channels() -> None:
+    content = decoded(Modality.AUDIO, encode_wav(SOUND)).content
+    assert (content.shape, content.dtype) == (SOUND.samples.shape, np.float32)
+    assert np.abs(content - SOUND.samples).max() < 1e-4
+    mp4 = encode_mp4(FRAMES, Fraction(8), "", SOUND)
+    assert decoded(Modality.AUDIO, mp4).content.shape[0] == 1
+
+
+def test_actions_come_as_rows() -> None:
+    actions = RNG.normal(size=(4, 7))
+    assert np.array_equal(decoded(Modality.ACTION, array_bytes(actions)).content, actions.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("modality", "data"),
+    [
+        (Modality.IMAGE, encode_wav(SOUND)),
+        (Modality.IMAGE, image_bytes("GIF")),
+        (Modality.IMAGE, image_bytes("PNG")[:60]),
+        (Modality.VIDEO, encode_wav(SOUND)),
+        (Modality.VIDEO, image_bytes("PNG")),
+        (Modality.VIDEO, b"\x00" * 200),
+        (Modality.AUDIO, encode_mp4(FRAMES, Fraction(8), "")),
+        (Modality.AUDIO, b"RIFF"),
+        (Modality.ACTION, array_bytes(np.zeros((2, 2), np.int64))),
+        (Modality.ACTION, array_bytes(np.zeros(3))),
+        (Modality.ACTION, array_bytes(np.full((2, 2), np.nan))),
+        (Modality.ACTION, array_bytes(np.array([[object()]]), allow_pickle=True)),
+        (Modality.ACTION, pickle.dumps([1.0])),
+    ],
+    ids=repr,
+)
+def test_what_is_not_of_the_kind_is_refused(modality: Modality, data: bytes) -> None:
+    assert code(modality, data) == "FV318"
+
+
+@given(st.sampled_from(Modality), st.binary(max_size=400))
+def test_any_bytes_are_taken_or_refused(modality: Modality, data: bytes) -> None:
+    try:
+        decoded(modality, data)
+    except RequestError as error:
+        assert error.code in ("FV318", "FV319")
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+def test_damaged_files_are_taken_or_refused(at: int, byte: int) -> None:
+    for modality, whole in ((Modality.IMAGE, image_bytes("PNG")), (Modality.AUDIO, encode_wav(SOUND))):
+        data = bytearray(whole)
+        data[at % len(data)] = byte
+        try:
+            decoded(modality, bytes(data))
+        except RequestError as error:
+            assert error.code in ("FV318", "FV319")
+
+
+def test_size_is_measured_before_anything_is_decoded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.png"
+    file.write_bytes(image_bytes("PNG"))
+    monkeypatch.setattr(inputs, "MAX_DECODED", 100)
+    assert code(Modality.IMAGE, file.read_bytes()) == "FV319"
+    assert code(Modality.VIDEO, encode_mp4(FRAMES, Fraction(8), "")) == "FV319"
+    assert code(Modality.AUDIO, encode_wav(SOUND)) == "FV319"
+    monkeypatch.setattr(inputs, "MAX_BYTES", dict.fromkeys(Modality, 10))
+    with pytest.raises(RequestError) as caught:
+        read_part(ModalPart(modality=Modality.IMAGE, path=str(file)))
+    assert caught.value.code == "FV319"
+
+
+@pytest.mark.parametrize(
+    "given_part",
+    [
+        ModalPart(modality=Modality.IMAGE),
+        ModalPart(modality=Modality.IMAGE, path="a.png", data=b"x"),
+        ModalPart(modality=Modality.IMAGE, path="absent/a.png"),
+        ModalPart(modality=Modality.IMAGE, path="."),
+        ModalPart(modality=Modality.IMAGE, path="a\x00b"),
+    ],
+    ids=repr,
+)
+def test_part_without_one_readable_source_is_refused(given_part: ModalPart) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_part(given_part)
+    assert caught.value.code == "FV318"
