@@ -218,8 +218,9 @@ _CARD = (
     ),
     _row(
         "FV254", "weights are not those of this model", 3, 503, "weights_mismatch",
-        "A tensor is missing, unexpected, or has another shape than the architecture of its config. The "
-        "check runs on the headers, before any tensor is read and before any compute.",
+        "The folder's config file gives another value than the card for a key that the card states, the architecture "
+        "has another number of parameters than the card states, or a tensor of the files is missing, unexpected or of "
+        "another shape. All of it is checked on config and headers, before any tensor is read and before any compute.",
     ),
     _row(
         "FV255", "weights cannot be pulled", 3, 503, "weights_unavailable",

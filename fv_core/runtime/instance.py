@@ -111,7 +111,7 @@ class ModelInstance:
         A request finds out before its first step what a component loaded at its last one would have told.
 
         Raises:
-            WeightsError: FV252 file missing, FV253 file damaged, FV254 names or shapes differ.
+            WeightsError: FV252 file missing, FV253 file damaged, FV254 not the card's.
         """
         for component_id in component_ids:
             if self.folder is not None and component_id not in self._checked:
@@ -150,7 +150,13 @@ class ModelInstance:
         factory = resolve_reference(spec.load, owner=f"{self.card.model_id} component {component_id}")
         dtype = self.dtype if spec.dtype == "card" else getattr(torch, spec.dtype)
         context = CheckpointContext(
-            spec, folder=self.folder, seed=SEED, device=self.device, dtype=dtype, check_only=check_only
+            spec,
+            folder=self.folder,
+            seed=SEED,
+            device=self.device,
+            dtype=dtype,
+            check_only=check_only,
+            component=component_id,
         )
         component: Component = factory(context)
         return component

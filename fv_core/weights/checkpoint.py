@@ -17,6 +17,7 @@ from torch import nn
 
 from fv_core.card import ComponentSpec
 from fv_core.errors import WeightsError
+from fv_core.weights.architecture import agreed_config, check_count
 from fv_core.weights.layout import named, read_json, read_shards
 from fv_core.weights.seeded import fill_from_seed
 from fv_core.weights.strict_load import check, load, place, tie
@@ -35,6 +36,7 @@ class CheckpointContext:
         device: where the weights go.
         dtype: the floating-point type of all parameters but those a factory keeps in fp32.
         check_only: `fill` compares the headers with the module, and leaves it on the meta device.
+        component: its id in the card, for errors.
     """
 
     spec: ComponentSpec
@@ -43,6 +45,7 @@ class CheckpointContext:
     device: torch.device
     dtype: torch.dtype
     check_only: bool = False
+    component: str = ""
 
     @property
     def source(self) -> Path | None:
@@ -55,9 +58,12 @@ class CheckpointContext:
         """The architecture's arguments, as `LoadContext.config`.
 
         Raises:
-            WeightsError: FV252 the file is missing, FV253 it is not a JSON object.
+            WeightsError: FV252 the file is missing, FV253 it is not a JSON object, FV254 it contradicts the card.
         """
-        return dict(self.spec.config) if self.source is None else read_json(self.source / filename)
+        if self.source is None:
+            return dict(self.spec.config)
+        path = self.source / filename
+        return agreed_config(self.component, self.spec, path, read_json(path))
 
     def fill(
         self,
@@ -72,8 +78,8 @@ class CheckpointContext:
         An alias that a file holds all the same must equal its target.
 
         Raises:
-            WeightsError: FV252 file missing, FV253 file damaged, FV254 names or shapes differ, or a tensor was left
-                without a value.
+            WeightsError: FV252 file missing, FV253 file damaged, FV254 names, shapes or the number of parameters
+                differ, or a tensor was left without a value.
         """
         ties = aliases or {}
 
@@ -84,6 +90,7 @@ class CheckpointContext:
             tie(module, ties)
             fill_from_seed(module, self.seed, initialise, settle)
         else:
+            check_count(self.component, self.spec, self.source, module, ties)
             shards = read_shards(self.source)
             check(module, shards, ties)
             if self.check_only:

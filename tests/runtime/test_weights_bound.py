@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,30 @@ def test_the_last_component_is_checked_before_the_first_step(
         assert refusal.value.code == code
         assert "vae" in str(refusal.value) or "AutoencoderKLWan" in str(refusal.value)
         assert engine.instance("wan21/tiny").loaded == ()
+
+
+def test_a_sound_folder_of_another_architecture_does_not_run_under_the_card(folder: Path, ask: Ask) -> None:
+    shutil.rmtree(folder / "transformer")
+    wider = {**TINY.components["transformer"].config, "num_layers": 3}
+    WanTransformer3DModel(**wider).save_pretrained(folder / "transformer")
+    assert json.loads((folder / "transformer" / "config.json").read_text())["num_layers"] == 3
+    with Engine([TINY], device="cpu", weights=folder) as engine:
+        with pytest.raises(WeightsError) as refusal:
+            engine.start(ask())
+        assert (refusal.value.code, refusal.value.value, refusal.value.legal) == ("FV254", 3, "2")
+        assert refusal.value.name.startswith("component transformer: num_layers of ")
+        assert engine.instance("wan21/tiny").loaded == ()
+
+
+def test_a_folder_with_parameters_that_the_card_does_not_state_is_refused(folder: Path, ask: Ask) -> None:
+    """Keys beyond the card's can add tensors too."""
+    shutil.rmtree(folder / "transformer")
+    more = {**TINY.components["transformer"].config, "added_kv_proj_dim": 32}
+    WanTransformer3DModel(**more).save_pretrained(folder / "transformer")
+    with Engine([TINY], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
+        engine.start(ask())
+    assert refusal.value.code == "FV254"
+    assert refusal.value.name.startswith("component transformer: number of parameters of ")
 
 
 def test_a_snapshot_does_not_resume_on_other_weights_of_the_same_name(

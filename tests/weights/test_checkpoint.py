@@ -363,8 +363,8 @@ def test_config_comes_from_the_folder_or_the_spec(tmp_path: Path) -> None:
         with pytest.raises(WeightsError, match=r"dit/config\.json") as raised:
             stored.config()
         assert raised.value.code == code
-    (tmp_path / "dit" / "config.json").write_text('{"layers": 3}')
-    assert stored.config() == {"layers": 3}
+    (tmp_path / "dit" / "config.json").write_text('{"width": 8}')
+    assert stored.config() == {"layers": 2, "width": 8}
 
 
 class Tied(nn.Module):
