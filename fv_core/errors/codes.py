@@ -156,7 +156,7 @@ _CARD = (
     _row(
         "FV206", "loop parameters are not legal", 3, 503, "card_invalid",
         "`LoopSpec.params` is read into the loop's typed parameters; an unknown key or a wrong value is refused, and "
-        "so is a parameter in `card.params` that no loop reads. Interceptors' parameters are read the same way.",
+        "so is a parameter in `card.params` that no loop reads.",
     ),
     _row(
         "FV207", "defaults break the card's own limits", 3, 503, "card_invalid",
@@ -316,6 +316,11 @@ _REQUEST = (
         "FV317", "unknown error code", 2, 404, "code_not_found",
         "`fv explain` knows the codes listed in docs/errors.md.",
     ),
+    _row(
+        "FV318", "interceptor parameters are not legal", 2, 400, "invalid_extension",
+        "An engine switches an interceptor on by its id, or by a pair of id and parameters. The message lists the "
+        "names, types and defaults that the interceptor declares.",
+    ),
 )  # fmt: skip
 
 _RESOURCE = (
@@ -346,8 +351,8 @@ _RUN = (
     ),
     _row(
         "FV503", "interceptor failed", 1, 500, "interceptor_failed",
-        "An interceptor raised, or answered with outputs that do not match the call. The request fails; the "
-        "interceptor stays enabled for others.",
+        "An interceptor raised, or returned something else than its contract says: a `CallOutput` or None before a "
+        "call, a state after it. The request fails; the interceptor stays enabled for others.",
     ),
     _row(
         "FV504", "snapshot does not fit", 1, 409, "snapshot_mismatch",
@@ -363,6 +368,16 @@ _RUN = (
     _row(
         "FV506", "engine is closed", 1, 503, "engine_closed",
         "The engine was closed; its weights and pools are gone. Make a new one.",
+    ),
+    _row(
+        "FV507", "interceptor's answer does not fit", 1, 500, "interceptor_failed",
+        "What an interceptor answers stands in for what the component computes, so it has the same output names, and "
+        "each has the same shape, type and device as when calls like it were computed.",
+    ),
+    _row(
+        "FV508", "interceptor changed what it was given", 1, 500, "interceptor_failed",
+        "The tensors that a hook is handed are those of the request's own state, or the outputs that its loop is about "
+        "to read. A hook returns new tensors and leaves these as they are.",
     ),
     _row(
         "FV510", "cancelled", 130, 499, "cancelled",

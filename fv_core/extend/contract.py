@@ -67,9 +67,16 @@ class Interceptor(Generic[Params, State]):
 
     @classmethod
     def state_type(cls) -> type:
-        """`MyState` of the declaration above; what a snapshot reads a stored state into."""
+        """`MyState` of the declaration above; what a snapshot reads a stored state into.
+
+        Raises:
+            TypeError: the class declares none.
+        """
         bases = getattr(cls, "__orig_bases__", ())
-        return cast(type, next(get_args(base)[1] for base in bases if get_origin(base) is Interceptor))
+        declared = [get_args(base)[1] for base in bases if get_origin(base) is Interceptor]
+        if not declared:
+            raise TypeError(f"{cls.__name__} is not declared as Interceptor[its parameters, its state]")
+        return cast(type, declared[0])
 
     def initial(self, params: Params) -> State:
         """The state before the first call of a request's branch."""

@@ -92,7 +92,7 @@ class RequestRun:
         Raises:
             FvError: FV501 not finite, FV502 the loop failed on the result.
         """
-        self._watch.add(work.plan, result)
+        self._watch.add(work.plan, result, work.chain)
         loop, old = self.loop, self.state
         new = loop.update(old, loop.predict(old, result), result)
         emissions = loop.emit(old, new)
