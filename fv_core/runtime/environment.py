@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 from functools import cache
 
@@ -30,8 +28,7 @@ def environment(card: ModelCard, device: torch.device) -> Environment:
 
 def environment_hash(env: Environment) -> str:
     """16 hex digits; equal hashes promise equal bytes for equal requests."""
-    text = json.dumps(codec.encode(env), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return codec.digest(env)[:16]
 
 
 def differences(then: Environment, now: Environment) -> tuple[str, ...]:
