@@ -231,6 +231,11 @@ _CARD = (
         "FV256", "card has nothing to pull", 2, 400, "weights_embedded",
         "The card's weights ship with its plugin or are made on load; there is no repository to pull from.",
     ),
+    _row(
+        "FV257", "weights cannot be made from a seed", 3, 503, "weights_not_seeded",
+        "Seeded weights are drawn from a generator of their own, so that nothing else in the process changes them or is "
+        "changed by them. An initialisation drew with an operation that takes no generator.",
+    ),
 )  # fmt: skip
 
 _REQUEST = (
