@@ -66,7 +66,7 @@ class Chain:
         for one in self._for(plan):
             if not one.may_skip:
                 continue
-            at = _at(call, plan)
+            at = At.of(call, plan)
             state = self._state(one, at)
             seal = Seal(row=call.rows)
             output = _run(one, seal, one.interceptor.before, call, at, state, one.params)
@@ -90,7 +90,7 @@ class Chain:
         for one in self._for(plan):
             if not one.follows:
                 continue
-            at = _at(call, plan)
+            at = At.of(call, plan)
             state = self._state(one, at)
             seal = Seal(row=call.rows, output=output.tensors)
             after = _run(one, seal, one.interceptor.after, call, at, output, state, one.params)
@@ -135,10 +135,6 @@ def _checked(one: Enabled, hook: str, state: Any) -> Any:
     if isinstance(kind, type) and not isinstance(state, kind):
         raise _failed(one, f"{hook} returned a {type(state).__name__}, its state is a {kind.__name__}")
     return state
-
-
-def _at(call: ComponentCall, plan: WorkPlan) -> At:
-    return At(kind=plan.kind, step=plan.step, total=plan.total, sigma=plan.sigma, branch=call.branch)
 
 
 def _place(call: ComponentCall) -> tuple[str, str, str]:

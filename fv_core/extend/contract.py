@@ -7,12 +7,12 @@ runtime keeps per request, node and branch and hands to every call.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Final, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
 
 from fv_core.loop.work import WorkKind
 
 if TYPE_CHECKING:
-    from fv_core.loop.work import CallOutput, ComponentCall
+    from fv_core.loop.work import CallOutput, ComponentCall, WorkPlan
 
 LEVELS: Final = ("step",)
 
@@ -60,6 +60,11 @@ class At:
     total: int
     sigma: float | None
     branch: str
+
+    @classmethod
+    def of(cls, call: ComponentCall, plan: WorkPlan) -> Self:
+        """Where `call` of `plan` stands."""
+        return cls(kind=plan.kind, step=plan.step, total=plan.total, sigma=plan.sigma, branch=call.branch)
 
 
 class Interceptor(Generic[Params, State]):

@@ -68,8 +68,14 @@ class CardConformance:
     def test_seed_decides_the_bits_here_and_in_a_new_process(self, suite: Suite) -> None:
         _pass("determinism", suite)
 
+    def test_requests_never_reach_into_each_others_caches(self, suite: Suite) -> None:
+        _pass("partition", suite)
+
     def test_interleaved_requests_equal_those_that_run_alone(self, suite: Suite) -> None:
         _pass("interleave", suite)
+
+    def test_requests_stepped_together_do_not_look_at_each_other(self, suite: Suite) -> None:
+        _pass("batch", suite)
 
     def test_snapshot_at_every_step_comes_back(self, suite: Suite) -> None:
         _pass("resume", suite)
