@@ -12,6 +12,7 @@ from fv_core.loop import held_refs
 from fv_core.parity.bits import Bits, bits, fingerprint
 from fv_core.parity.trial import Finding, Trial
 from fv_core.request import Numerics, Request
+from fv_core.runtime.engine import Engine
 from fv_core.runtime.executor import Work
 from fv_core.runtime.job import Job
 
@@ -22,8 +23,8 @@ def interleave(trial: Trial) -> Finding:
     """Requests that take steps in turn come to the bits that each comes to alone, in either order."""
     wrong = []
     for order in (1, -1):
-        together = _together(trial, trial.requests[::order], Numerics.EXACT)[::order]
-        wrong += _differing(together, trial.alone)
+        beside = together(trial.engine, trial.requests[::order])[::order]
+        wrong += differing(beside, trial.alone)
     return Finding(wrong=wrong, of=2 * len(trial.requests), counted="interleaved requests that differ")
 
 
@@ -33,15 +34,15 @@ def batch(trial: Trial) -> Finding:
     Under fast numerics, where they share forwards, one comes to the same bits among any neighbours: forwards of equal
     shapes run the same kernels, so that nothing but a look at the other rows can change its own.
     """
-    ours, theirs, others = (_alike(trial.requests[0], first) for first in (0, _TOGETHER, 2 * _TOGETHER))
-    wrong = _differing(
-        _together(trial, ours, Numerics.EXACT),
-        [trial.run(replace(one, numerics=Numerics.EXACT)) for one in ours],
+    request = replace(trial.requests[0], numerics=Numerics.EXACT)
+    ours, theirs, others = (_alike(request, first) for first in (0, _TOGETHER, 2 * _TOGETHER))
+    wrong = differing(together(trial.engine, ours), [trial.run(one) for one in ours])
+    shared = (
+        [replace(one, numerics=Numerics.FAST) for one in (ours[0], *neighbours[1:])]
+        for neighbours in (theirs, others)
     )
-    one, other = (
-        _together(trial, [ours[0], *neighbours[1:]], Numerics.FAST)[:1] for neighbours in (theirs, others)
-    )
-    wrong += [f"among others in a shared forward: {each}" for each in _differing(one, other)]
+    one, other = (together(trial.engine, requests)[:1] for requests in shared)
+    wrong += [f"among others in a shared forward: {each}" for each in differing(one, other)]
     return Finding(wrong=wrong, of=_TOGETHER + 1, counted="requests that differ with their neighbours")
 
 
@@ -94,13 +95,14 @@ def _alike(request: Request, first: int) -> list[Request]:
     ]
 
 
-def _together(trial: Trial, requests: Sequence[Request], numerics: Numerics) -> list[Bits | str]:
+def together(engine: Engine, requests: Sequence[Request]) -> list[Bits | str]:
     """What each comes to beside the others; the error of one that failed."""
-    results = trial.engine.run_many([replace(request, numerics=numerics) for request in requests])
+    results = engine.run_many(requests)
     return [str(one.error) if one.clip is None else bits(one.clip.tensors) for one in results]
 
 
-def _differing(beside: Sequence[Bits | str], expected: Sequence[Bits | str]) -> list[str]:
+def differing(beside: Sequence[Bits | str], expected: Sequence[Bits | str]) -> list[str]:
+    """A sentence for every request that failed, or came to other bits than expected."""
     wrong = []
     for number, (one, other) in enumerate(zip(beside, expected, strict=True), 1):
         if isinstance(one, str):

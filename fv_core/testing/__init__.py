@@ -7,5 +7,14 @@ Subclass `CardConformance` or `InterceptorConformance`, say which one, and inher
 from fv_core.testing.conformance import CardConformance
 from fv_core.testing.dists import FakeDist, fake_dist, registry
 from fv_core.testing.fixtures import engine, tiny_card
+from fv_core.testing.interceptors import InterceptorConformance
 
-__all__ = ["CardConformance", "FakeDist", "engine", "fake_dist", "registry", "tiny_card"]
+__all__ = [
+    "CardConformance",
+    "FakeDist",
+    "InterceptorConformance",
+    "engine",
+    "fake_dist",
+    "registry",
+    "tiny_card",
+]

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections import defaultdict
-from collections.abc import Mapping
-from pathlib import Path
-from xml.etree import ElementTree
+from collections.abc import Callable, Mapping
 
 import pytest
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 
 MEANT = {
     "Good": "",
@@ -51,24 +42,9 @@ Outcomes = Mapping[str, Mapping[str, set[str]]]
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    """Card -> outcome -> names of tests, from one run of pytest as an author would start it."""
-    folder = tmp_path_factory.mktemp("author")
-    (folder / "conftest.py").write_text('pytest_plugins = ["fv_core.testing"]\n')
-    (folder / "test_cards.py").write_text(AUTHORS_TESTS)
-    path = os.pathsep.join([str(HERE), str(ROOT), *sys.path])
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=report.xml"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.DEVNULL,
-        check=False,
-    )
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for case in ElementTree.parse(folder / "report.xml").iter("testcase"):
-        outcome = next((child.tag for child in case), "passed")
-        found[case.attrib["classname"].partition(".Test")[2]][outcome].add(case.attrib["name"])
-    return found
+def outcomes(run_as_author: Callable[[str], Outcomes]) -> Outcomes:
+    """Card -> outcome -> names of tests."""
+    return run_as_author(AUTHORS_TESTS)
 
 
 @pytest.mark.parametrize("wrong", MEANT)
