@@ -124,6 +124,11 @@ _PLUGIN = (
         "FV119", "plugin metadata cannot be read", 3, 503, "plugin_unavailable",
         "The metadata of an installed plugin, or the pyproject.toml of a plugin folder, is absent or malformed.",
     ),
+    _row(
+        "FV120", "component cannot be made", 3, 503, "plugin_unavailable",
+        "The factory that a card names for a component raised while it made one whose weights come from no folder, so "
+        "the plugin or a file that it ships is at fault. With a folder the files are named instead (FV253).",
+    ),
 )  # fmt: skip
 
 _CARD = (
@@ -213,8 +218,8 @@ _CARD = (
     ),
     _row(
         "FV253", "weights file is damaged", 3, 503, "weights_damaged",
-        "The file's header cannot be read, or the file is shorter than its header says (an interrupted download "
-        "or copy). `fv weights verify ID` checks all files; `fv weights pull ID` fetches what is wrong again.",
+        "The file's header cannot be read, the file is shorter than its header says (an interrupted download or "
+        "copy), or a config or tokenizer holds what the component's library cannot use. `fv weights verify ID` checks all files; `fv weights pull ID` fetches what is wrong again.",
     ),
     _row(
         "FV254", "weights are not those of this model", 3, 503, "weights_mismatch",

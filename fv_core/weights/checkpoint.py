@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,6 +37,7 @@ class CheckpointContext:
         dtype: the floating-point type of all parameters but those a factory keeps in fp32.
         check_only: `fill` compares the headers with the module, and leaves it on the meta device.
         component: its id in the card, for errors.
+        given: what the factory was given to read so far, in order.
     """
 
     spec: ComponentSpec
@@ -46,6 +47,7 @@ class CheckpointContext:
     dtype: torch.dtype
     check_only: bool = False
     component: str = ""
+    given: list[Path] = field(default_factory=list, compare=False)
 
     @property
     def source(self) -> Path | None:
@@ -63,7 +65,9 @@ class CheckpointContext:
         if self.source is None:
             return dict(self.spec.config)
         path = self.source / filename
-        return agreed_config(self.component, self.spec, path, read_json(path))
+        agreed = agreed_config(self.component, self.spec, path, read_json(path))
+        self.given.append(path)
+        return agreed
 
     def fill(
         self,
@@ -93,11 +97,30 @@ class CheckpointContext:
             check_count(self.component, self.spec, self.source, module, ties)
             shards = read_shards(self.source)
             check(module, shards, ties)
+            self.given.extend(self._others() or (self.source,))
             if self.check_only:
                 return module
             load(module, shards, ties, settle)
             tie(module, ties)
         return _finish(module, self.device)
+
+    def suspects(self) -> tuple[Path, ...]:
+        """The files that a factory was at work on when it failed; () where it makes its weights from a seed.
+
+        Raises:
+            WeightsError: FV253, one of them is not even JSON.
+        """
+        if self.source is None:
+            return ()
+        last = self.given[-1] if self.given else self.source
+        found = tuple(sorted(last.glob("*.json"))) if last.is_dir() else (last,)
+        for path in found:
+            read_json(path)
+        return found or (last,)
+
+    def _others(self) -> tuple[Path, ...]:
+        """The folders beside the one with the weights."""
+        return () if self.folder is None else tuple(self.folder / name for name in self.spec.subfolders[1:])
 
 
 def _dtype(name: str, tensor: torch.Tensor, dtype: torch.dtype, keep_fp32: Sequence[str]) -> torch.dtype:
