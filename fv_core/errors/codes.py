@@ -219,7 +219,8 @@ _CARD = (
     _row(
         "FV253", "weights file is damaged", 3, 503, "weights_damaged",
         "The file's header cannot be read, the file is shorter than its header says (an interrupted download or "
-        "copy), or a config or tokenizer holds what the component's library cannot use. `fv weights verify ID` checks all files; `fv weights pull ID` fetches what is wrong again.",
+        "copy), or a config or tokenizer holds what the component's library cannot use. `fv weights verify ID` checks "
+        "all files; `fv weights pull ID` fetches what is wrong again.",
     ),
     _row(
         "FV254", "weights are not those of this model", 3, 503, "weights_mismatch",
@@ -251,7 +252,7 @@ _REQUEST = (
     ),
     _row(
         "FV301", "prompt is not usable", 2, 400, "invalid_prompt",
-        "A text task needs a prompt with at least one visible character.",
+        "A text task needs a prompt with at least one visible character, HTML references such as `&nbsp;` resolved.",
     ),
     _row(
         "FV302", "size is off the card's rule", 2, 400, "invalid_size",

@@ -5,6 +5,7 @@ from fv_core.request.events import Failed, Finished, MediaChunk, RequestEvent, S
 from fv_core.request.request import Numerics, OutputSpec, Request, ResolvedRequest, Size
 from fv_core.request.task import Modality, ModalPart, TaskType
 from fv_core.request.used import Environment, Used
+from fv_core.request.visible import is_visible, shows_something
 
 __all__ = [
     "CancelScope",
@@ -25,3 +26,5 @@ __all__ = [
     "TaskType",
     "Used",
 ]
+    "is_visible",
+    "shows_something",

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 import secrets
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 
 from fv_core.card import ModelCard, ParamRule
 from fv_core.card.limits import MAX_FPS, MIN_FPS
 from fv_core.errors import RequestError
-from fv_core.request import ModalPart, Numerics, OutputSpec, Request, ResolvedRequest, Size, TaskType
+from fv_core.request import (
+    ModalPart,
+    Numerics,
+    OutputSpec,
+    Request,
+    ResolvedRequest,
+    Size,
+    TaskType,
+    shows_something,
+)
 
 SEEDS = 2**64
 
@@ -123,7 +131,7 @@ def checked_numerics(given: str) -> Numerics:
 
 
 def _prompt(request: Request) -> str:
-    if not isinstance(request.prompt, str) or not any(map(_is_visible, request.prompt)):
+    if not isinstance(request.prompt, str) or not shows_something(request.prompt):
         raise RequestError(
             "FV301",
             name="prompt",
@@ -283,10 +291,6 @@ def _unused(request: Request, guidance: float) -> tuple[str, ...]:
     if request.negative_prompt and guidance == 1.0:
         return ("the negative prompt is not used: guidance 1 is off",)
     return ()
-
-
-def _is_visible(character: str) -> bool:
-    return unicodedata.category(character) not in ("Cc", "Cf", "Zl", "Zp", "Zs")
 
 
 def _is_int(value: object) -> bool:
