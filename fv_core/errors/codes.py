@@ -207,6 +207,16 @@ _CARD = (
         "Snapshots, events and caches tell the nodes of a program apart by their ids.",
     ),
     _row(
+        "FV216", "model id is not legal", 3, 503, "card_invalid",
+        "A model id is `<plugin>/<model>`, each of the letters a-z and digits, in words that a single `.`, `_` or `-` "
+        "joins. It names files and appears in addresses, so nothing else is allowed.",
+    ),
+    _row(
+        "FV217", "card value is of another type", 3, 503, "card_invalid",
+        "A value of the card is not of the type that its field declares, so that the card's JSON would not give it back "
+        "and no rule can judge it.",
+    ),
+    _row(
         "FV251", "weights are not on this machine", 3, 503, "weights_missing",
         "fv never downloads unasked. `fv weights pull ID` fetches them, size first; `--weights PATH` uses a "
         "folder you already have.",

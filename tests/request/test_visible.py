@@ -13,7 +13,8 @@ from fv_core.request import is_visible, shows_something
 BLANK = [
     "", " \t\n", "\u00a0", "\u200b\u200d\ufeff", "\u2028", "\u00ad", "\u061c", "\u3164", "\u115f\u1160", "\uffa0",
     "\u2800", "\ufe0f", "\u034f", "\u17b4", "\U000e0001", "\U000e0100", "\U0001d173", "&nbsp;", "&nbsp",
-    "&#160;", "&#xA0;", "&amp;nbsp;", "&amp;amp;#8203;", " &ensp;&emsp;&thinsp; ", "&#38;nbsp;", "&NoBreak;", "&Tab;&NewLine;", "&shy;",
+    "&#160;", "&#xA0;", "&amp;nbsp;", "&amp;amp;#8203;", " &ensp;&emsp;&thinsp; ",
+    "&#38;nbsp;", "&NoBreak;", "&Tab;&NewLine;", "&shy;",
 ]  # fmt: skip
 SHOWN = [
     "a",
