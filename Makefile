@@ -16,7 +16,7 @@ test: $(VENV)/ready-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	for tests in $(wildcard plugins/*/tests); do $(BIN)/mypy $$tests || exit 1; done
+	for tests in $(wildcard plugins/*/tests docs/*/tests); do $(BIN)/mypy $$tests || exit 1; done
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest
 

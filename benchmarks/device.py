@@ -1,19 +1,18 @@
 """Wan 2.1 1.3B at 832x480, 81 frames in bf16 with random weights on a GPU: seconds per step, decode, peak bytes.
 
 Random weights cost what trained ones cost. fv and WanPipeline run the same modules in alternation. Without a GPU it
-says so, reports no figure and exits with 0.
+refuses: it reports no figure and exits with 2.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
-from report import Goal, ratio, report
+from report import Goal, arguments, ratio, report, settled
 
 from fv_core import Engine, ModelCard, OutputSpec, Request, derive
 from fv_core.runtime.job import Job
@@ -78,25 +77,22 @@ def reference_decode(vae: AutoencoderKLWan, latent: torch.Tensor) -> tuple[float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = arguments(__doc__, rounds=3)
     parser.add_argument("--steps", type=int, default=4)
-    args = parser.parse_args()
+    args = settled(parser)
     if not torch.cuda.is_available():
-        print("device: torch finds no CUDA device here, so nothing was measured")
-        print(json.dumps({"name": "device", "figures": {}, "goals": {}, "met": {}}))
-        return
-    measure(args.rounds, args.steps)
+        parser.exit(2, "device: torch finds no CUDA device here, so nothing was measured\n")
+    measure(args)
 
 
-def measure(rounds: int, steps: int) -> None:
+def measure(args: argparse.Namespace) -> None:
     ours, theirs, decode, reference = [], [], [], []
-    request = Request(prompt=PROMPT, seed=7, steps=steps, output=OutputSpec(keep=("latent",)))
+    request = Request(prompt=PROMPT, seed=7, steps=args.steps, output=OutputSpec(keep=("latent",)))
     with Engine([seeded_card()], device="cuda", dtype="bfloat16", offload="none") as engine:
         predicted = engine.plan(request).peak_bytes
         instance = engine.instance("wan21/t2v-1.3b")
         peak = decode_peak = reference_peak = 0
-        for _ in range(rounds + 1):  # the first one warms kernels up
+        for _ in range(args.rounds + 1):  # the first one warms kernels up
             torch.cuda.reset_peak_memory_stats()
             job = engine.start(request)
             while job.run.current.id != "denoise":
@@ -114,7 +110,7 @@ def measure(rounds: int, steps: int) -> None:
             peak = max(peak, torch.cuda.max_memory_allocated())
             job.close()
             transformer: WanTransformer3DModel = instance.component("transformer").module
-            theirs.append(reference_seconds(transformer, embeds, steps))  # type: ignore[arg-type]
+            theirs.append(reference_seconds(transformer, embeds, args.steps))  # type: ignore[arg-type]
             seconds, reference_peak = reference_decode(instance.component("vae").module, latent)
             reference.append(seconds)
     figures = {
@@ -137,7 +133,7 @@ def measure(rounds: int, steps: int) -> None:
         Goal(figure="step_over_reference", at_most=True, limit=1.01),
         Goal(figure="decode_over_reference", at_most=True, limit=1.05),
     ]
-    report(f"device {torch.cuda.get_device_name()}", rows, figures, goals)
+    report(f"device {torch.cuda.get_device_name()}", rows, figures, goals, args)
 
 
 if __name__ == "__main__":

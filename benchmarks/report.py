@@ -1,7 +1,11 @@
-"""How every benchmark measures and reports: alternation in one run, medians, a table, one JSON line at the end."""
+"""How every benchmark measures and reports: alternation in one run, medians, a table, one JSON line at the end.
+
+A missed goal ends the process with exit code 1, so that a script notices; `--report-only` is for looking at figures.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -26,6 +30,36 @@ class Goal:
         value = figures[self.figure]
         return value <= self.limit if self.at_most else value >= self.limit
 
+    @property
+    def words(self) -> str:
+        return f"{'<=' if self.at_most else '>='} {self.limit:g}"
+
+
+def arguments(about: str | None, *, rounds: int, smoke_rounds: int = 1) -> argparse.ArgumentParser:
+    """The options of every benchmark; `settled` reads them.
+
+    Args:
+        about: the benchmark's own docstring. rounds: repeated measurements. smoke_rounds: those of a smoke run.
+    """
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--rounds", type=int, help=f"repeated measurements; {rounds} if left out")
+    parser.add_argument("--report-only", action="store_true", help="exit with 0 where a goal is missed")
+    parser.add_argument(
+        "--smoke", action="store_true", help="tiny counts: the figures mean nothing and miss no goal"
+    )
+    parser.set_defaults(usual=rounds, tiny=smoke_rounds)
+    return parser
+
+
+def settled(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line, with `rounds` filled in."""
+    args = parser.parse_args()
+    if args.rounds is None:
+        args.rounds = args.tiny if args.smoke else args.usual
+    if args.rounds < 1:
+        parser.error(f"--rounds {args.rounds} is below 1")
+    return args
+
 
 def alternate(contenders: Mapping[str, Contender], rounds: int) -> dict[str, list[float]]:
     """Seconds of each contender, `rounds` times in alternation, so that drift of the machine meets all alike.
@@ -48,17 +82,44 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def report(
-    name: str, rows: Sequence[Sequence[str]], figures: Mapping[str, float], goals: Sequence[Goal]
+    name: str,
+    rows: Sequence[Sequence[str]],
+    figures: Mapping[str, float],
+    goals: Sequence[Goal],
+    args: argparse.Namespace,
 ) -> None:
-    """Prints the table, then one JSON line."""
+    """Prints the table, then one JSON line: `reached` says of each goal whether it is, `met` of all of them.
+
+    Raises:
+        SystemExit: 1, a goal is missed and the run is neither a smoke run nor for the figures only.
+    """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     print(f"\n{name}  ({machine()})\n")
     for row in rows:
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    told = {goal.figure: f"{'<=' if goal.at_most else '>='} {goal.limit:g}" for goal in goals}
-    met = {goal.figure: goal.met(figures) for goal in goals}
     print()
-    print(json.dumps({"name": name, "figures": dict(figures), "goals": told, "met": met}))
+    told = {goal.figure: goal.words for goal in goals}
+    reached = {goal.figure: goal.met(figures) for goal in goals}
+    met = all(reached.values())
+    print(
+        json.dumps(
+            {
+                "name": name,
+                "smoke": args.smoke,
+                "met": met,
+                "figures": dict(figures),
+                "goals": told,
+                "reached": reached,
+            }
+        )
+    )
+    if not (met or args.smoke or args.report_only):
+        missed = [
+            f"{goal.figure} is {figures[goal.figure]:.4g}, the goal is {goal.words}"
+            for goal in goals
+            if not reached[goal.figure]
+        ]
+        raise SystemExit("\n".join(missed))
 
 
 def machine() -> str:

@@ -5,14 +5,13 @@ Each row is a new process. `import diffusers` is what a script around the pipeli
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-from report import Goal, alternate, report
+from report import Goal, alternate, arguments, report, settled
 
 FV = str(Path(sys.executable).with_name("fv"))
 COMMANDS = {
@@ -36,12 +35,11 @@ def launch(name: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    args = settled(arguments(__doc__, rounds=5))
     contenders = {name: lambda name=name: launch(name) for name in COMMANDS}
-    alternate(contenders, 1)  # byte code and file caches
-    seconds = alternate(contenders, rounds)
+    if not args.smoke:
+        alternate(contenders, 1)  # byte code and file caches
+    seconds = alternate(contenders, args.rounds)
     millis = {name: 1000 * statistics.median(times) for name, times in seconds.items()}
     rows = [("process", "median ms"), *((name, f"{value:.0f}") for name, value in millis.items())]
     figures = {
@@ -56,7 +54,7 @@ def main() -> None:
         Goal(figure="models_ms", at_most=True, limit=400),
         Goal(figure="import_ms", at_most=True, limit=100),
     ]
-    report("startup", rows, figures, goals)
+    report("startup", rows, figures, goals, args)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ both sides load. One thread, batch 1, a step of 20 ms or more; the same latents 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel
-from report import Contender, Goal, alternate, ratio, report
+from report import Contender, Goal, alternate, arguments, ratio, report, settled
 from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
 
 import fv_wan21
@@ -33,12 +32,13 @@ DENOISER = {
     "ffn_dim": 512,
     "num_layers": 4,
 }
+PARAMETERS = 1_247_424  # of that denoiser
 
 
 def card() -> ModelCard:
     """wan21/tiny with a denoiser large enough for a step of 20 ms on one core."""
     components = dict(TINY.components)
-    components["transformer"] = replace(components["transformer"], config=DENOISER)
+    components["transformer"] = replace(components["transformer"], config=DENOISER, parameters=PARAMETERS)
     return derive(TINY, components=components)
 
 
@@ -140,9 +140,7 @@ def measure_loop(engine: Engine, bare: Bare, rounds: int) -> tuple[list[float], 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
-    rounds = parser.parse_args().rounds
+    args = settled(arguments(__doc__, rounds=15))
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -168,9 +166,11 @@ def main() -> None:
                     generator=generator,
                 )
 
-            alternate({"fv": fv, "WanPipeline": reference, "bare": bare}, 2)  # kernels warm
-            ours, theirs = measure_loop(engine, bare, rounds)
-            whole = alternate({"fv": fv, "WanPipeline": reference}, rounds)
+            alternate(
+                {"fv": fv, "WanPipeline": reference, "bare": bare}, 1 if args.smoke else 2
+            )  # kernels warm
+            ours, theirs = measure_loop(engine, bare, args.rounds)
+            whole = alternate({"fv": fv, "WanPipeline": reference}, args.rounds)
     figures = {
         "bare_step_ms": 1000 * statistics.median(theirs),
         "engine_over_bare": ratio(ours, theirs),
@@ -188,7 +188,7 @@ def main() -> None:
         Goal(figure="engine_over_bare", at_most=True, limit=1.01),
         Goal(figure="pipeline_over_fv", at_most=False, limit=1.0),
     ]
-    report("step_overhead", rows, figures, goals)
+    report("step_overhead", rows, figures, goals, args)
 
 
 if __name__ == "__main__":

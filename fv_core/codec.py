@@ -2,13 +2,16 @@
 
 Nothing in a file ever names the class to build: the reader says which type it expects, so a file from outside can
 only yield values of the declared types. Cards, requests, sidecars and snapshots share this codec; tensors and
-bytes go through the caller's `Leaves`, so the codec itself needs no torch.
+bytes go through the caller's `Leaves`, so the codec itself needs no torch. A field with a default may be absent, and
+digests leave it out where it has that default: a new one changes nothing that was written or digested before.
 """
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
+import json
 import math
 import types
 import typing
@@ -64,17 +67,62 @@ def encode(value: object, leaves: Leaves | None = None) -> JSON:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def sparse(value: object) -> JSON:
+    """`value` as `encode` has it, without the fields that have their declared default; `decode` fills them in.
+
+    A default must therefore never change its meaning: a new meaning is a new field.
+    """
+    if isinstance(value, (tuple, list)):
+        return [sparse(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(_key(key)): sparse(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: sparse(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        defaults = _defaults(type(value))
+        told = {name: item for name, item in fields.items() if canonical(item) != defaults.get(name)}
+        return {"type": type(value).__name__, **told}
+    return encode(value)
+
+
+def canonical(stored: JSON) -> str:
+    """The one text of plain JSON: sorted keys, no spaces, ASCII. It tells 1 from 1.0 and from true."""
+    return json.dumps(stored, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def digest(value: object) -> str:
+    """sha256 of the sparse, canonical JSON, in hex: equal digests are equal values."""
+    return hashlib.sha256(canonical(sparse(value)).encode()).hexdigest()
+
+
 def decode(kind: type[T], stored: JSON, leaves: Leaves | None = None) -> T:
     """The value of type `kind` that `encode` wrote as `stored`.
 
     Raises:
-        DecodeError: `stored` is not a `kind`: unknown or absent fields, wrong types.
+        DecodeError: `stored` is not a `kind`: unknown fields, absent ones without a default, wrong types.
     """
     return cast(T, _decode(kind, stored, leaves))
 
 
 def _key(key: object) -> object:
     return key.value if isinstance(key, Enum) else key
+
+
+@cache
+def _defaults(kind: type) -> dict[str, str]:
+    """The canonical text of every field that has a default."""
+    return {
+        field.name: canonical(sparse(_default(field)))
+        for field in dataclasses.fields(kind)
+        if not _is_required(field)
+    }
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 @cache
@@ -191,8 +239,8 @@ def _decode_dataclass(kind: type, stored: JSON, leaves: Leaves | None) -> object
         raise DecodeError(f"expected a {kind.__name__}, got {stored!r}")
     fields = {f.name: f for f in dataclasses.fields(kind)}
     unknown = set(stored) - set(fields) - {"type"}
-    missing = set(fields) - set(stored)
+    missing = {name for name, field in fields.items() if _is_required(field)} - set(stored)
     if unknown or missing:
         raise DecodeError(f"{kind.__name__}: unknown {sorted(unknown)}, missing {sorted(missing)}")
     hints = field_types(kind, () if leaves is None else tuple(leaves.names.items()))
-    return kind(**{name: _decode(hints[name], stored[name], leaves) for name in fields})
+    return kind(**{name: _decode(hints[name], stored[name], leaves) for name in fields if name in stored})

@@ -1,12 +1,17 @@
-"""An engine on the tiny Wan card, requests that run in milliseconds, and a watch over what components compute."""
+"""What tests share: an engine on the tiny Wan card, requests that run in milliseconds, a watch over what components
+compute, tiny distributions, and environments in which wheels are installed.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 import shutil
+import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,3 +162,97 @@ def install_dists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
 
 def _lies_in(site: Path, module: object) -> bool:
     return str(getattr(module, "__file__", None) or "").startswith(str(site))
+
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = (
+    "#!{python}\nimport runpy, sys\nsys.argv[0] = '{name}'\nrunpy.run_module('{name}', run_name='__main__')\n"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """A virtual environment of its own, to which the current one lends what is not fv's; there is no network."""
+
+    root: Path
+
+    @property
+    def python(self) -> Path:
+        return self.root / "bin" / "python"
+
+    @property
+    def site(self) -> Path:
+        (site,) = self.root.glob("lib/python*/site-packages")
+        return site
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What a process of this environment has in its own, and nothing that points back here."""
+        ours = ("FV_", "HF_", "PIP_", "PYTHON", "XDG_", "VIRTUAL_ENV")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        home = self.root / "home"
+        told = {"HOME": str(home), "FV_HOME": str(home / "fv"), "HF_HUB_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+        pip = {
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",
+        }  # pip's "0" means: do not isolate
+        path = f"{self.root / 'bin'}{os.pathsep}{os.defpath}"
+        return {**kept, **told, **pip, "PATH": path, "OMP_NUM_THREADS": "1"}
+
+    def run(self, *command: object, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs one of its programs in the folder `cwd`; one that fails fails the test with what it said."""
+        program, *arguments = map(str, command)
+        found = shutil.which(program, path=self.variables["PATH"])
+        assert found, f"{program} is not there"
+        done = subprocess.run(
+            [found, *arguments], cwd=cwd, env=self.variables, capture_output=True, text=True, check=False
+        )
+        assert not check or done.returncode == 0, f"{program} {arguments}: {done.stdout}{done.stderr}"
+        return done
+
+
+@pytest.fixture(scope="session")
+def third_party(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of links to everything that is installed here, without fv's own distributions and editable installs."""
+    folder = tmp_path_factory.mktemp("third-party")
+    paths = sysconfig.get_paths()
+    for place in dict.fromkeys((paths["purelib"], paths["platlib"])):
+        for entry in Path(place).iterdir():
+            if entry.suffix != ".pth" and not entry.name.startswith(("fv_", "__")):
+                (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_installation(
+    tmp_path_factory: pytest.TempPathFactory, third_party: Path
+) -> Callable[..., Installation]:
+    """Makes an environment with the given wheels in it, none by default."""
+
+    def make(*wheels: Path) -> Installation:
+        root = tmp_path_factory.mktemp("installation").resolve()
+        venv.create(root, symlinks=True)
+        made = Installation(root=root)
+        (made.root / "home").mkdir()
+        (made.site / "third-party.pth").write_text(f"{third_party}\n")
+        for name in ("pip", "pytest"):
+            script = root / "bin" / name
+            script.write_text(SCRIPT.format(python=made.python, name=name))
+            script.chmod(0o755)
+        if wheels:
+            made.run("pip", "install", "--quiet", *wheels, cwd=root)
+        return made
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The wheels of core and of every plugin of this repository, built from it, core first."""
+    folder = tmp_path_factory.mktemp("wheels")
+    sources = [ROOT, *sorted(file.parent for file in ROOT.glob("plugins/*/pyproject.toml"))]
+    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, *map(str, sources)], cwd=folder, check=True
+    )
+    return sorted(folder.iterdir(), key=lambda wheel: not wheel.name.startswith("fv_core-"))

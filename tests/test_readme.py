@@ -1,63 +1,267 @@
-"""The README's blocks run: Python as one session, `fv` lines as a user types them.
+"""Every block of the README and of the plugin guide runs, in order, as a reader would run it who has only the text.
 
-A machine that runs tests has neither a GPU nor 28 GB of weights, so the blocks run with the tiny card on the CPU in
-the place of the 1.3B card on CUDA; nothing else is changed, and what is left out is listed.
+Each document has an environment and a folder of its own; there is no network. A comment above a block says what is
+special about it: `not run: WHY` (its lines of fv must parse all the same, its Python must compile), `run with
+stand-ins: WHY` (a small model on the CPU in place of what no test machine has), `exits with N: WHY` (its last command).
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
-NOT_RUN = ("make ", "pip install", "fv weights pull")  # environments and downloads have tests of their own
+from fv_core.cli.main import fv
+from fv_core.plugins import PluginState
+from fv_core.plugins.verdict import STATES
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ("README.md", "docs/plugin-guide.md")
+MARKED = {
+    "README.md": {"not run": 2, "run with stand-ins": 1, "exits with": 0},
+    "docs/plugin-guide.md": {"not run": 1, "run with stand-ins": 0, "exits with": 1},
+}
+"""How many blocks bear which mark."""
 STAND_INS = {"wan21/t2v-1.3b": "wan21/tiny", 'device="cuda"': 'device="cpu"'}
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>[^>]*) -->\n)?^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A fenced block of a document; `mark` is the comment above it."""
+
+    language: str
+    text: str
+    mark: str
+
+    @property
+    def run(self) -> bool:
+        return not self.mark.startswith("not run: ")
+
+    @property
+    def status(self) -> int:
+        """What its last command exits with."""
+        found = re.match(r"exits with (\d+): ", self.mark)
+        return int(found[1]) if found else 0
+
+    @property
+    def file(self) -> str | None:
+        """The file that it is."""
+        found = re.match(r"# ([\w./-]+\.\w+)\n", self.text)
+        return found[1] if found else None
+
+    def commands(self) -> Iterator[tuple[str, list[str]]]:
+        """The commands of a console block, and the lines that each is said to print."""
+        for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
+            command, *shown = part.splitlines()
+            yield command, [line for line in shown if line]
+
+
+def blocks(text: str) -> list[Block]:
+    return [
+        Block(**{name: value or "" for name, value in found.groupdict().items()})
+        for found in BLOCK.finditer(text)
+    ]
+
+
+class Reader:
+    """Does what a document says, block by block, in one folder after the other as the commands go."""
+
+    def __init__(self, installation: Any, folder: Path) -> None:
+        self._installation = installation
+        self._cwd = folder
+        self._note = installation.root / "cwd"
+
+    def follow(self, text: str) -> None:
+        for block in blocks(text):
+            if not block.run:
+                continue
+            if block.mark.startswith("run with stand-ins: "):
+                block = Block(language=block.language, text=stood_in(block.text), mark="")
+            {"console": self._console, "bash": self._bash, "python": self._python, "toml": self._save}[
+                block.language
+            ](block)
+
+    def _console(self, block: Block) -> None:
+        commands = list(block.commands())
+        for index, (command, shown) in enumerate(commands):
+            told = self._shell(command, block.status if index + 1 == len(commands) else 0)
+            printed = iter(" ".join(line.split()) for line in told.splitlines())
+            for line in shown:  # in this order, with others between them
+                assert any(" ".join(line.split()) in other for other in printed), (
+                    f"{command}: no {line!r} in\n{told}"
+                )
+
+    def _bash(self, block: Block) -> None:
+        self._shell(block.text, block.status)
+
+    def _python(self, block: Block) -> None:
+        if block.file:
+            self._save(block)
+            return
+        script = self._installation.root / "block.py"
+        script.write_text(block.text)
+        self._installation.run("python", script, cwd=self._cwd)
+
+    def _save(self, block: Block) -> None:
+        assert block.file, f"a block of {block.language} that names no file"
+        (self._cwd / block.file).write_text(block.text)
+
+    def _shell(self, script: str, status: int) -> str:
+        whole = f"set -euo pipefail\ntrap 'pwd > {self._note}' EXIT\n{script}\n"
+        done = self._installation.run("bash", "-c", whole, cwd=self._cwd, check=False)
+        told = f"{done.stdout}{done.stderr}"
+        assert done.returncode == status, f"{script} exits with {done.returncode}:\n{told}"
+        self._cwd = Path(self._note.read_text().strip())
+        return told
 
 
 def stood_in(text: str) -> str:
     for original, stand_in in STAND_INS.items():
+        assert original in text, f"{original} needs no stand-in"
         text = text.replace(original, stand_in)
     return text
 
 
-def commands() -> list[list[str]]:
-    lines = [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
-    return [shlex.split(stood_in(line), comments=True) for line in lines if not line.startswith(NOT_RUN)]
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the repository, as a reader has one."""
+    hidden = (ROOT / ".gitignore").read_text().split()
+    kept = (
+        "pyproject.toml",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "fv_core",
+        "plugins",
+        "docs",
+        ".gitignore",
+    )
+    folder = tmp_path / "fv"
+    folder.mkdir()
+    ignore = shutil.ignore_patterns(*(name.strip("/") for name in hidden), "tests")
+    for name in kept:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=None if name == "docs" else ignore)
+        else:
+            shutil.copyfile(source, folder / name)
+    return folder
+
+
+@pytest.fixture
+def installed(make_installation: Callable[..., Any], wheels: list[Path]) -> Any:
+    """An environment with the wheels of this repository."""
+    return make_installation(*wheels)
+
+
+def test_readme_runs(make_installation: Callable[..., Any], checkout: Path) -> None:
+    Reader(make_installation(), checkout).follow((ROOT / "README.md").read_text())
+    made = {path.name for path in checkout.glob("*.mp4")}
+    assert {"circle.mp4", "ball.mp4", "again.mp4", "seven.mp4", "0.mp4", "1.mp4"} <= made
+    assert (checkout / "again.mp4").read_bytes() == (checkout / "ball.mp4").read_bytes()
+
+
+def test_plugin_guide_runs(installed: Any, checkout: Path) -> None:
+    Reader(installed, checkout).follow((ROOT / "docs" / "plugin-guide.md").read_text())
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("```console\n$ fv modles\n```\n", "exits with 2"),
+        ("```console\n$ fv --version\nfv 9.9.9\n```\n", "no 'fv 9.9.9'"),
+        ("```console\n$ fv explain FV201 --json\n$ false\n```\n", "exits with 1"),
+        ("```console\n$ pip install fv-not-here\n```\n", "exits with 1"),
+        ("```bash\ncd /nowhere\ntrue\n```\n", "exits with 1"),
+        ("```python\nimport fv_core as fv\nfv.generte\n```\n", "AttributeError"),
+        (
+            "<!-- exits with 1: it was said to fail -->\n```console\n$ fv plugins --check\n```\n",
+            "exits with 0",
+        ),
+        ("<!-- run with stand-ins: for nothing -->\n```console\n$ fv models\n```\n", "needs no stand-in"),
+        ("```toml\n[project]\n```\n", "names no file"),
+    ],
+)
+def test_a_wrong_block_is_found(text: str, fault: str, spare: Any, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=re.escape(fault)):
+        Reader(spare, tmp_path).follow(f"Some words.\n\n{text}")
+
+
+@pytest.fixture(scope="module")
+def spare(make_installation: Callable[..., Any], wheels: list[Path]) -> Any:
+    """An environment with the wheels, for documents that change nothing in it."""
+    return make_installation(*wheels)
 
 
 def test_readme_opens_with_the_two_commands() -> None:
-    first = blocks("console")[0]
-    assert [line.split()[:3] for line in first.splitlines()] == [["$", "make", "demo"], ["$", "make", "test"]]
+    (demo, _), (test, _) = blocks((ROOT / "README.md").read_text())[0].commands()
+    assert (demo.split()[:2], test.split()[:2]) == (["make", "demo"], ["make", "test"])
 
 
-def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert len(blocks("python")) == 2
-    names: dict[str, object] = {}  # the blocks read on, as in one session
-    for block in blocks("python"):
-        exec(compile(stood_in(block), "README.md", "exec"), names)
-    assert {path.name for path in tmp_path.iterdir()} == {"seven.mp4", "0.mp4", "1.mp4"}
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_marks_are_counted_and_give_a_reason(document: str) -> None:
+    text = (ROOT / document).read_text()
+    marks = [block.mark for block in blocks(text) if block.mark]
+    assert {kind: sum(mark.startswith(kind) for mark in marks) for kind in MARKED[document]} == MARKED[
+        document
+    ]
+    assert all(re.fullmatch(r"(not run|run with stand-ins|exits with \d+): \w.{10,}", mark) for mark in marks)
+    assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(blocks(text))
 
 
-def test_console_blocks_run(tmp_path: Path) -> None:
-    lines = [line for line in commands() if line[0] == "fv"]
-    assert len(lines) >= 7
-    for line in lines:
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name("fv")), *line[1:]],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}: {done.stderr}"
-    assert (tmp_path / "again.mp4").read_bytes() == (tmp_path / "ball.mp4").read_bytes()
+def left_out() -> list[Block]:
+    """The blocks that are not run, or not as they stand."""
+    found = [block for document in DOCUMENTS for block in blocks((ROOT / document).read_text())]
+    return [block for block in found if not block.run or block.mark.startswith("run with")]
+
+
+def parse(line: str) -> None:
+    """Reads a command line of fv as it would be read, and runs nothing."""
+    program, *arguments = shlex.split(line, comments=True)
+    assert program == "fv"
+    command: click.Command = fv
+    context = command.make_context(program, arguments)
+    while isinstance(command, click.Group):
+        rest = [*context._protected_args, *context.args]
+        name, found, rest = command.resolve_command(context, rest)
+        assert found is not None
+        command, context = found, found.make_context(name, rest, parent=context)
+
+
+def test_lines_that_are_not_run_parse() -> None:
+    lines = [
+        command for block in left_out() if block.language == "console" for command, _ in block.commands()
+    ]
+    ours = [line for line in lines if line.startswith("fv ")]
+    assert len(ours) == 2
+    for line in ours:
+        parse(line)
+    for block in left_out():
+        if block.language == "python":
+            compile(block.text, "block", "exec")
+
+
+@pytest.mark.parametrize(
+    "line", ["fv weights pull", "fv wieghts list", "fv generate x --stpes 3", "fv generate --n x"]
+)
+def test_a_line_that_does_not_parse_is_found(line: str) -> None:
+    with pytest.raises(click.UsageError):
+        parse(line)
+
+
+def test_guide_maps_every_state_of_a_plugin_to_its_code() -> None:
+    text = (ROOT / "docs" / "plugin-guide.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| (FV\w{3}) \| [^|]+ \| [^|]+ \|$", text, re.MULTILINE)
+    assert {code: state for state, code in rows} == {**STATES, "FV2xx": PluginState.INVALID}
+    assert {state for state, _ in rows} == {state for state in PluginState if not state.works}
+    assert len(text.splitlines()) <= 150

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fv_core.plugins import plugin_records
+
+ROOT = Path(__file__).parents[1]
 TENSORS = {"numpy", "torch"}
 HEAVY = TENSORS | {
     "PIL",
@@ -22,6 +25,10 @@ HEAVY = TENSORS | {
     "transformers",
 }
 PLUGINS = {"fv_wan21"}
+TUTORIALS = [
+    (file.parent, f"fv_{file.parent.name.removeprefix('fv-')}") for file in ROOT.glob("docs/*/pyproject.toml")
+]
+"""Plugins that are not installed: where they are, and their packages."""
 
 
 def loaded_by(code: str, home: Path, **environment: str) -> set[str]:
@@ -79,6 +86,20 @@ def test_a_command_that_only_tells_loads_nothing_heavy(arguments: tuple[str, ...
 )
 def test_the_listing_of_plugins_imports_none(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert not loaded_by(command(*arguments), tmp_path) & (HEAVY | PLUGINS)
+
+
+@pytest.mark.parametrize(
+    ("place", "package"),
+    [*((ROOT, record.module) for record in plugin_records()), *TUTORIALS],
+    ids=[*(record.name for record in plugin_records()), *(package for _, package in TUTORIALS)],
+)
+def test_a_plugin_and_its_hooks_load_nothing_heavy(place: Path, package: str, tmp_path: Path) -> None:
+    hooks = f"[hook for hook in vars({package}).values() if hasattr(hook, 'fv_impl')]"
+    path = f"import sys; sys.path.append({str(place)!r})"
+    code = f"{path}; import {package}; assert any(list(hook()) for hook in {hooks})"
+    loaded = loaded_by(code, tmp_path)
+    assert package in loaded
+    assert not loaded & HEAVY
 
 
 def test_a_listing_of_models_loads_the_plugin_that_offers_them(tmp_path: Path) -> None:

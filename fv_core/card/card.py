@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -205,8 +204,8 @@ class ModelCard:
         return Geometry(width=size.width, height=size.height, frames=frames, latent=(*grid, *cells))
 
     def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces. `from_json` gives an equal card back."""
-        return json.dumps(codec.encode(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        """All of it as JSON, with sorted keys and no spaces. `from_json` gives an equal card back."""
+        return codec.canonical(codec.encode(self))
 
     @classmethod
     def from_json(cls, text: str) -> ModelCard:
@@ -216,8 +215,8 @@ class ModelCard:
         return codec.decode(cls, json.loads(text))
 
     def digest(self) -> str:
-        """sha256 of the canonical JSON, in hex: equal digests are equal cards."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        """sha256 in hex: equal digests are equal cards, however many fields a later version has; see `codec.sparse`."""
+        return codec.digest(self)
 
 
 def derive(card: ModelCard, **delta: Any) -> ModelCard:

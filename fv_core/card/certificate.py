@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import cast
 
 from fv_core import codec
 from fv_core.card.card import ModelCard, Rung
+from fv_core.codec import JSON
 from fv_core.request import Environment, ResolvedRequest
 
-_SEALS = ("parts", "seal")
+_UNSEALED = ("type", "parts", "seal")
 
 
 class Verdict(StrEnum):
@@ -50,7 +52,7 @@ class Certificate:
         reference, reference_version: what it was compared with.
         requests: what was run.
         figures, tolerance, verdict: passed where every figure is finite and no larger than the tolerance.
-        parts: sha256 of each field above, by name.
+        parts: sha256 of each field above that has not its default, by name.
         seal: sha256 of all of it.
     """
 
@@ -91,14 +93,14 @@ def verdict_of(figures: tuple[Figure, ...], tolerance: float) -> Verdict:
 def sealed(certificate: Certificate) -> Certificate:
     """The certificate with its seals made anew."""
     parts = _parts(certificate)
-    return replace(certificate, parts=parts, seal=_sha256(json.dumps(parts, sort_keys=True)))
+    return replace(certificate, parts=parts, seal=_sha256(codec.canonical({**parts})))
 
 
 def edits(certificate: Certificate) -> Iterator[str]:
     """What was changed after sealing, a sentence each."""
     now = sealed(certificate)
-    for name, digest in now.parts.items():
-        if certificate.parts.get(name) != digest:
+    for name in sorted(now.parts.keys() | certificate.parts.keys()):
+        if certificate.parts.get(name) != now.parts.get(name):
             yield f"{name} was edited after sealing"
     if certificate.seal != now.seal:
         yield "the seal is broken"
@@ -130,10 +132,8 @@ def _claimed(certificate: Certificate, card: ModelCard) -> Iterator[tuple[str, s
 
 
 def _parts(certificate: Certificate) -> dict[str, str]:
-    names = [field.name for field in fields(certificate) if field.name not in _SEALS]
-    return {
-        name: _sha256(json.dumps(codec.encode(getattr(certificate, name)), sort_keys=True)) for name in names
-    }
+    told = cast(dict[str, JSON], codec.sparse(certificate))
+    return {name: _sha256(codec.canonical(part)) for name, part in told.items() if name not in _UNSEALED}
 
 
 def _sha256(text: str) -> str:

@@ -23,14 +23,13 @@ class ComponentSpec:
 
     Args:
         load: `"module:attr"` of a factory `(LoadContext) -> Component`, resolved on first use.
-        subfolders: folders of the checkpoint that hold it, the one with its weights first. The first one's config
-            file wins over `config`.
+        subfolders: folders of the checkpoint that hold it, the one with its weights first.
         files: names of the safetensors files in the first folder (the root where there is none) that hold it; ()
             finds them by the names that diffusers and transformers give.
-        config: arguments of the architecture where no folder gives them.
+        config: arguments of the architecture. A folder's config file may say more, and must not say otherwise.
         params: what its factory reads beside the architecture, which no folder tells (a text length).
         dtype: "card" follows the run's precision; "float32" is kept in fp32 whatever the run uses.
-        parameters: number of parameters, for plans that load nothing; 0 means not stated.
+        parameters: number of parameters, for plans that load nothing and to know a folder by; 0 means not stated.
         activation: `"module:attr"` of a function `(Geometry, config, dtype bytes) -> bytes` that predicts the peak
             beside the weights; "" means not stated.
     """
@@ -77,7 +76,11 @@ class LoadContext(Protocol):
     def dtype(self) -> torch.dtype: ...
 
     def config(self, filename: str = "config.json") -> dict[str, object]:
-        """The architecture's arguments: the file in the component's first subfolder, else the spec's own."""
+        """The architecture's arguments: the spec's own, and what the file in its first subfolder says beyond them.
+
+        Raises:
+            WeightsError: FV252 the file is missing, FV253 it is not a JSON object, FV254 it contradicts the card.
+        """
         ...
 
     def fill(
@@ -107,6 +110,7 @@ class LoadContext(Protocol):
             subfolder: where to read, if not in the component's first subfolder; its files have diffusers' names.
 
         Raises:
-            WeightsError: FV252 file missing, FV253 file damaged, FV254 names or shapes differ.
+            WeightsError: FV252 file missing, FV253 file damaged, FV254 names, shapes or the number of parameters
+                differ.
         """
         ...

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-import unicodedata
 from functools import cache
 from itertools import groupby
 from typing import Final
 
 from fv_core.card.card import ModelCard
 from fv_core.card.limits import MAX_FPS, MIN_FPS, ParamRule
-from fv_core.request import Numerics
+from fv_core.request import Numerics, is_visible
 
 SEEDS: Final = 2**64
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SURROGATES: Final = "\\ud800-\\udfff"
-_INVISIBLE: Final = ("Cc", "Cf", "Zl", "Zp", "Zs")
 
 Schema = dict[str, object]
 
@@ -26,7 +24,8 @@ def request_schema(card: ModelCard) -> Schema:
 
     Size is [width, height] in pixels. A property that is left out takes its `default`, or, where it has none, is
     drawn (seed) or the engine's own (numerics). JSON Schema takes 5.0 for an integer; fv takes whole numbers only as
-    such, without a point.
+    such, without a point. It cannot resolve HTML references either: a prompt of nothing but `&nbsp;` passes here and
+    is refused when it is settled.
     """
     properties: Schema = {
         "prompt": {"type": "string", "pattern": _visible()},
@@ -124,7 +123,7 @@ def _param(card: ModelCard, name: str, rule: ParamRule) -> Schema:
 @cache
 def _visible() -> str:
     """A pattern of text with at least one visible character and no half of one."""
-    unseen = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in _INVISIBLE]
+    unseen = [code for code in range(sys.maxunicode + 1) if not is_visible(chr(code))]
     ranges = []
     for _, run in groupby(enumerate(unseen), lambda pair: pair[1] - pair[0]):
         codes = [code for _, code in run]

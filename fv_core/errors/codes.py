@@ -124,6 +124,11 @@ _PLUGIN = (
         "FV119", "plugin metadata cannot be read", 3, 503, "plugin_unavailable",
         "The metadata of an installed plugin, or the pyproject.toml of a plugin folder, is absent or malformed.",
     ),
+    _row(
+        "FV120", "component cannot be made", 3, 503, "plugin_unavailable",
+        "The factory that a card names for a component raised while it made one whose weights come from no folder, so "
+        "the plugin or a file that it ships is at fault. With a folder the files are named instead (FV253).",
+    ),
 )  # fmt: skip
 
 _CARD = (
@@ -156,7 +161,7 @@ _CARD = (
     _row(
         "FV206", "loop parameters are not legal", 3, 503, "card_invalid",
         "`LoopSpec.params` is read into the loop's typed parameters; an unknown key or a wrong value is refused, and "
-        "so is a parameter in `card.params` that no loop reads. Interceptors' parameters are read the same way.",
+        "so is a parameter in `card.params` that no loop reads.",
     ),
     _row(
         "FV207", "defaults break the card's own limits", 3, 503, "card_invalid",
@@ -202,6 +207,16 @@ _CARD = (
         "Snapshots, events and caches tell the nodes of a program apart by their ids.",
     ),
     _row(
+        "FV216", "model id is not legal", 3, 503, "card_invalid",
+        "A model id is `<plugin>/<model>`, each of the letters a-z and digits, in words that a single `.`, `_` or `-` "
+        "joins. It names files and appears in addresses, so nothing else is allowed.",
+    ),
+    _row(
+        "FV217", "card value is of another type", 3, 503, "card_invalid",
+        "A value of the card is not of the type that its field declares, so that the card's JSON would not give it back "
+        "and no rule can judge it.",
+    ),
+    _row(
         "FV251", "weights are not on this machine", 3, 503, "weights_missing",
         "fv never downloads unasked. `fv weights pull ID` fetches them, size first; `--weights PATH` uses a "
         "folder you already have.",
@@ -213,13 +228,15 @@ _CARD = (
     ),
     _row(
         "FV253", "weights file is damaged", 3, 503, "weights_damaged",
-        "The file's header cannot be read, or the file is shorter than its header says (an interrupted download "
-        "or copy). `fv weights verify ID` checks all files; `fv weights pull ID` fetches what is wrong again.",
+        "The file's header cannot be read, the file is shorter than its header says (an interrupted download or "
+        "copy), or a config or tokenizer holds what the component's library cannot use. `fv weights verify ID` checks "
+        "all files; `fv weights pull ID` fetches what is wrong again.",
     ),
     _row(
         "FV254", "weights are not those of this model", 3, 503, "weights_mismatch",
-        "A tensor is missing, unexpected, or has another shape than the architecture of its config. The "
-        "check runs on the headers, before any tensor is read and before any compute.",
+        "The folder's config file gives another value than the card for a key that the card states, the architecture "
+        "has another number of parameters than the card states, or a tensor of the files is missing, unexpected or of "
+        "another shape. All of it is checked on config and headers, before any tensor is read and before any compute.",
     ),
     _row(
         "FV255", "weights cannot be pulled", 3, 503, "weights_unavailable",
@@ -229,6 +246,11 @@ _CARD = (
     _row(
         "FV256", "card has nothing to pull", 2, 400, "weights_embedded",
         "The card's weights ship with its plugin or are made on load; there is no repository to pull from.",
+    ),
+    _row(
+        "FV257", "weights cannot be made from a seed", 3, 503, "weights_not_seeded",
+        "Seeded weights are drawn from a generator of their own, so that nothing else in the process changes them or is "
+        "changed by them. An initialisation drew with an operation that takes no generator.",
     ),
 )  # fmt: skip
 
@@ -240,7 +262,7 @@ _REQUEST = (
     ),
     _row(
         "FV301", "prompt is not usable", 2, 400, "invalid_prompt",
-        "A text task needs a prompt with at least one visible character.",
+        "A text task needs a prompt with at least one visible character, HTML references such as `&nbsp;` resolved.",
     ),
     _row(
         "FV302", "size is off the card's rule", 2, 400, "invalid_size",
@@ -315,6 +337,11 @@ _REQUEST = (
         "FV317", "unknown error code", 2, 404, "code_not_found",
         "`fv explain` knows the codes listed in docs/errors.md.",
     ),
+    _row(
+        "FV318", "interceptor parameters are not legal", 2, 400, "invalid_extension",
+        "An engine switches an interceptor on by its id, or by a pair of id and parameters. The message lists the "
+        "names, types and defaults that the interceptor declares.",
+    ),
 )  # fmt: skip
 
 _RESOURCE = (
@@ -354,8 +381,8 @@ _RUN = (
     ),
     _row(
         "FV503", "interceptor failed", 1, 500, "interceptor_failed",
-        "An interceptor raised, or answered with outputs that do not match the call. The request fails; the "
-        "interceptor stays enabled for others.",
+        "An interceptor raised, or returned something else than its contract says: a `CallOutput` or None before a "
+        "call, a state after it. The request fails; the interceptor stays enabled for others.",
     ),
     _row(
         "FV504", "snapshot does not fit", 1, 409, "snapshot_mismatch",
@@ -371,6 +398,16 @@ _RUN = (
     _row(
         "FV506", "engine is closed", 1, 503, "engine_closed",
         "The engine was closed; its weights and pools are gone. Make a new one.",
+    ),
+    _row(
+        "FV507", "interceptor's answer does not fit", 1, 500, "interceptor_failed",
+        "What an interceptor answers stands in for what the component computes, so it has the same output names, and "
+        "each has the same shape, type and device as when calls like it were computed.",
+    ),
+    _row(
+        "FV508", "interceptor changed what it was given", 1, 500, "interceptor_failed",
+        "The tensors that a hook is handed are those of the request's own state, or the outputs that its loop is about "
+        "to read. A hook returns new tensors and leaves these as they are.",
     ),
     _row(
         "FV510", "cancelled", 130, 499, "cancelled",

@@ -7,12 +7,12 @@ runtime keeps per request, node and branch and hands to every call.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Final, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
 
 from fv_core.loop.work import WorkKind
 
 if TYPE_CHECKING:
-    from fv_core.loop.work import CallOutput, ComponentCall
+    from fv_core.loop.work import CallOutput, ComponentCall, WorkPlan
 
 LEVELS: Final = ("step",)
 
@@ -61,15 +61,27 @@ class At:
     sigma: float | None
     branch: str
 
+    @classmethod
+    def of(cls, call: ComponentCall, plan: WorkPlan) -> Self:
+        """Where `call` of `plan` stands."""
+        return cls(kind=plan.kind, step=plan.step, total=plan.total, sigma=plan.sigma, branch=call.branch)
+
 
 class Interceptor(Generic[Params, State]):
     """Subclass as `class Mine(Interceptor[MyParams, MyState])`; `MyState` is a dataclass of tensors and numbers."""
 
     @classmethod
     def state_type(cls) -> type:
-        """`MyState` of the declaration above; what a snapshot reads a stored state into."""
+        """`MyState` of the declaration above; what a snapshot reads a stored state into.
+
+        Raises:
+            TypeError: the class declares none.
+        """
         bases = getattr(cls, "__orig_bases__", ())
-        return cast(type, next(get_args(base)[1] for base in bases if get_origin(base) is Interceptor))
+        declared = [get_args(base)[1] for base in bases if get_origin(base) is Interceptor]
+        if not declared:
+            raise TypeError(f"{cls.__name__} is not declared as Interceptor[its parameters, its state]")
+        return cast(type, declared[0])
 
     def initial(self, params: Params) -> State:
         """The state before the first call of a request's branch."""

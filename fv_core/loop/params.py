@@ -1,7 +1,8 @@
-"""Reads a loop's typed parameters and checks its roles, refusing what the loop does not declare."""
+"""Reads typed parameters and checks a loop's roles, refusing what is not declared."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -12,48 +13,72 @@ from fv_core.errors import CardError
 P = TypeVar("P")
 
 
-def read_params(kind: type[P], given: Mapping[str, Any], *, owner: str) -> P:
+class Misfit(Exception):
+    """What keeps given parameters from being a dataclass of parameters. Whoever gave them is told by the caller.
+
+    Attributes:
+        name: of the parameter at fault; "" where they do not go together. value: as given. rule: what it breaks.
+    """
+
+    def __init__(self, name: str, value: object, rule: str) -> None:
+        self.name = name
+        self.value = value
+        self.rule = rule
+        super().__init__(rule)
+
+
+def settle(kind: type[P], given: Mapping[str, Any]) -> P:
     """A `kind` with the given fields and its defaults for the rest.
 
     Raises:
-        CardError: FV206, an unknown name, a value of the wrong type, or one that `kind` itself refuses with a
-            ValueError.
+        Misfit: an unknown name, a value of the wrong type, or one that `kind` itself refuses with a ValueError.
     """
     hints = codec.field_types(cast(Any, kind))
-    for name in given:
-        if name not in hints:
-            raise CardError(
-                "FV206",
-                name=f"{owner}: loop parameter",
-                value=name,
-                rule="is not one that the loop reads",
-                legal=", ".join(hints),
-                remedy="Correct the name in LoopSpec.params, or remove it.",
-            )
     settled = {}
     for name, value in given.items():
+        if name not in hints:
+            raise Misfit(name, value, "is not one that there is")
         try:
             settled[name] = codec.decode(hints[name], codec.encode(value))
-        except codec.DecodeError as error:
-            raise CardError(
-                "FV206",
-                name=f"{owner}: loop parameter {name}",
-                value=value,
-                rule=str(error),
-                remedy="Give a value of the declared type.",
-            ) from error
+        except (codec.DecodeError, TypeError) as error:
+            raise Misfit(name, value, str(error)) from error
     try:
         return kind(**settled)
     except (
         TypeError,
         ValueError,
-    ) as error:  # a field without default that is not given, or a value out of range
+    ) as error:  # a field without default is not given, or a value is out of range
+        raise Misfit("", None, str(error)) from error
+
+
+def schema(kind: type) -> str:
+    """The legal parameters in words, as they are declared: `keep_first: int = 2, damping: float = 0.9`."""
+    hints = codec.field_types(cast(Any, kind))
+    return ", ".join(_declared(field, hints[field.name]) for field in dataclasses.fields(kind)) or "none"
+
+
+def read_params(kind: type[P], given: Mapping[str, Any], *, owner: str) -> P:
+    """A loop's parameters as its card sets them.
+
+    Raises:
+        CardError: FV206, they do not fit; see `settle`.
+    """
+    try:
+        return settle(kind, given)
+    except Misfit as misfit:
         raise CardError(
             "FV206",
-            name=f"{owner}: loop parameters",
-            rule=str(error),
-            remedy="Correct them in LoopSpec.params.",
-        ) from error
+            name=f"{owner}: loop parameter{f' {misfit.name}' if misfit.name else 's'}",
+            value=misfit.value,
+            rule=misfit.rule,
+            legal=schema(kind),
+            remedy="Correct LoopSpec.params.",
+        ) from misfit
+
+
+def _declared(field: dataclasses.Field[Any], hint: Any) -> str:
+    told = f"{field.name}: {hint.__name__ if isinstance(hint, type) else hint}"
+    return told if field.default is dataclasses.MISSING else f"{told} = {codec.encode(field.default)!r}"
 
 
 def check_roles(spec: LoopSpec, roles: Sequence[str], *, owner: str) -> None:

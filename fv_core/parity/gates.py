@@ -40,19 +40,6 @@ def determinism(trial: Trial) -> Finding:
     return Finding(wrong=wrong, of=2, counted="further runs that differ")
 
 
-def interleave(trial: Trial) -> Finding:
-    """Requests that take steps in turn come to the bits that each comes to alone, in either order."""
-    wrong = []
-    for order in (1, -1):
-        results = trial.engine.run_many(trial.requests[::order])[::order]
-        for number, (one, alone) in enumerate(zip(results, trial.alone, strict=True), 1):
-            if one.clip is None:
-                wrong.append(f"request {number} failed beside others: {one.error}")
-            elif bits(one.clip.tensors) != alone:
-                wrong.append(f"request {number} differs beside others")
-    return Finding(wrong=wrong, of=2 * len(trial.requests), counted="interleaved requests that differ")
-
-
 def resume(trial: Trial) -> Finding:
     """A request stored after any step, and before the first, goes on to the same bits."""
     wrong, taken = [], 0

@@ -5,6 +5,7 @@ from fv_core.request.events import Failed, Finished, MediaChunk, RequestEvent, S
 from fv_core.request.request import EVERYTHING, Numerics, OutputSpec, Request, ResolvedRequest, Size
 from fv_core.request.task import Modality, ModalPart, TaskType, UsedInput
 from fv_core.request.used import Environment, Used
+from fv_core.request.visible import is_visible, shows_something
 
 __all__ = [
     "EVERYTHING",
@@ -26,4 +27,6 @@ __all__ = [
     "TaskType",
     "Used",
     "UsedInput",
+    "is_visible",
+    "shows_something",
 ]

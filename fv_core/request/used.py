@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fv_core.request.request import Numerics, Size
 
@@ -12,7 +12,8 @@ from fv_core.request.request import Numerics, Size
 class Environment:
     """The numeric environment: equal environments give equal bytes for equal requests.
 
-    `versions` maps library name to version; `instructions` is torch's CPU capability.
+    `versions` maps library name to version; `instructions` is torch's CPU capability; `processor` is the CPU's model.
+    `settings` are torch's switches that choose how a number is computed (matmul precision, attention kernels, ...).
     """
 
     device: str
@@ -21,6 +22,8 @@ class Environment:
     threads: int
     platform: str
     versions: Mapping[str, str]
+    processor: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 from functools import cache
+from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -14,6 +14,8 @@ from fv_core.card import ModelCard
 from fv_core.plugins import record_of
 from fv_core.plugins.discovery import requirement_versions
 from fv_core.request import Environment
+
+_CPUINFO: Final = Path("/proc/cpuinfo")
 
 
 def environment(card: ModelCard, device: torch.device) -> Environment:
@@ -25,13 +27,14 @@ def environment(card: ModelCard, device: torch.device) -> Environment:
         threads=torch.get_num_threads(),
         platform=f"{platform.system()} {platform.machine()}",
         versions=_versions(card),
+        processor=_processor(),
+        settings=_settings(device),
     )
 
 
 def environment_hash(env: Environment) -> str:
     """16 hex digits; equal hashes promise equal bytes for equal requests."""
-    text = json.dumps(codec.encode(env), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return codec.digest(env)[:16]
 
 
 def differences(then: Environment, now: Environment) -> tuple[str, ...]:
@@ -48,15 +51,49 @@ def differences(then: Environment, now: Environment) -> tuple[str, ...]:
 def _flat(env: Environment) -> dict[str, str]:
     facts = {
         name: str(getattr(env, name))
-        for name in ("device", "device_name", "instructions", "threads", "platform")
+        for name in ("device", "device_name", "instructions", "threads", "platform", "processor")
     }
-    return facts | dict(env.versions)
+    return facts | dict(env.settings) | dict(env.versions)
 
 
 def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return platform.processor() or platform.machine()
+
+
+@cache
+def _processor() -> str:
+    """The CPU's model: libraries choose their kernels by it."""
+    try:
+        lines = _CPUINFO.read_text(errors="replace").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(models), "") or platform.processor() or platform.machine()
+
+
+def _settings(device: torch.device) -> dict[str, str]:
+    kernels = {
+        "flash": torch.backends.cuda.flash_sdp_enabled(),
+        "efficient": torch.backends.cuda.mem_efficient_sdp_enabled(),
+        "cudnn": torch.backends.cuda.cudnn_sdp_enabled(),
+        "math": torch.backends.cuda.math_sdp_enabled(),
+    }
+    autocast = torch.is_autocast_enabled(device.type)
+    return {
+        "float32 matmul precision": _matmul_precision(),
+        "attention kernels": " ".join(name for name, enabled in kernels.items() if enabled) or "none",
+        "mkldnn": "on" if torch.backends.mkldnn.enabled else "off",
+        "autocast": str(torch.get_autocast_dtype(device.type)) if autocast else "off",
+    }
+
+
+def _matmul_precision() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch's older and newer switches were both set: only the newer ones can be read
+        return f"cuda {torch.backends.cuda.matmul.fp32_precision}, cudnn {torch.backends.cudnn.conv.fp32_precision}"  # type: ignore[attr-defined]
 
 
 @cache

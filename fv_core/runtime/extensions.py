@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from dataclasses import is_dataclass
+from typing import Any, TypeAlias
 
 from fv_core.card import ModelCard
 from fv_core.errors import CardError, PluginError, RequestError
-from fv_core.extend import InterceptorSpec
+from fv_core.extend import Interceptor, InterceptorSpec
 from fv_core.extend.chain import Enabled
-from fv_core.loop.params import read_params
+from fv_core.loop.params import Misfit, schema, settle
 from fv_core.loop.work import WorkKind
 from fv_core.plugins import find_interceptor
 from fv_core.plugins.reference import resolve_reference
@@ -24,8 +25,8 @@ Extension: TypeAlias = (
 def enable(extensions: Sequence[Extension]) -> tuple[Enabled, ...]:
     """Raises:
     PluginError: FV107 unknown id, FV104 a record that is wrong, FV105 a reference does not resolve.
-    CardError: FV206, a parameter that the interceptor does not declare.
-    RequestError: FV316, one is named twice: they would share a state.
+    RequestError: FV318, parameters that the interceptor does not declare; FV316, one is named twice: they would
+        share a state.
     """
     enabled = tuple(_enable(extension) for extension in extensions)
     ids = [one.spec.id for one in enabled]
@@ -80,6 +81,44 @@ def _enable(extension: Extension) -> Enabled:
     spec = find_interceptor(named) if isinstance(named, str) else named
     owner = f"interceptor {spec.id}"
     for fault in spec.faults():
-        raise PluginError("FV104", name=owner, rule=fault, remedy="Report it to its author.")
-    params = read_params(resolve_reference(spec.params, owner=owner), given, owner=owner)
-    return Enabled(spec=spec, interceptor=resolve_reference(spec.factory, owner=owner)(), params=params)
+        raise _broken(spec, fault)
+    params = _params(spec, resolve_reference(spec.params, owner=owner), given)
+    return Enabled(
+        spec=spec, interceptor=_made(spec, resolve_reference(spec.factory, owner=owner)), params=params
+    )
+
+
+def _params(spec: InterceptorSpec, kind: Any, given: Mapping[str, float | int | str | bool]) -> Any:
+    if not is_dataclass(kind) or not isinstance(kind, type):
+        raise _broken(spec, f"{spec.params} is not a dataclass of parameters")
+    try:
+        settle(kind, {})
+    except Misfit as misfit:
+        raise _broken(spec, f"its parameters have no legal defaults: {misfit.rule}") from misfit
+    try:
+        return settle(kind, given)
+    except Misfit as misfit:
+        raise RequestError(
+            "FV318",
+            name=f"interceptor {spec.id}: parameter{f' {misfit.name}' if misfit.name else 's'}",
+            value=misfit.value,
+            rule=misfit.rule,
+            legal=schema(kind),
+            remedy="Correct it, or leave it out for its default.",
+        ) from misfit
+
+
+def _made(spec: InterceptorSpec, factory: Any) -> Interceptor[Any, Any]:
+    if not isinstance(factory, type) or not issubclass(factory, Interceptor):
+        raise _broken(spec, f"{spec.factory} is not a class of interceptors")
+    try:
+        factory.state_type()
+        made: Interceptor[Any, Any] = factory()
+    except Exception as error:  # whatever the code of a plugin raises
+        raise _broken(spec, f"{spec.factory} cannot be made: {type(error).__name__}: {error}") from error
+    return made
+
+
+def _broken(spec: InterceptorSpec, rule: str) -> PluginError:
+    """FV104: an interceptor is not what its record says."""
+    return PluginError("FV104", name=f"interceptor {spec.id}", rule=rule, remedy="Report it to its author.")

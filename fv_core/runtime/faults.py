@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
 
-from fv_core.errors import FvError, ResourceError, RunError
+from fv_core.errors import FvError, PluginError, ResourceError, RunError, WeightsError
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
@@ -20,6 +23,39 @@ def as_fv_error(error: Exception, where: str) -> FvError:
     fault = _memory(error, where) if _is_out_of_memory(error) else _failed(error, where)
     fault.__cause__ = error
     return fault
+
+
+def loading_fault(error: Exception, where: str, files: Sequence[Path]) -> FvError:
+    """`error` itself if it is fv's; FV402 for failed allocations; FV253 for files at fault; FV120 for the rest.
+
+    Args:
+        where: the component and its model.
+        files: what its factory was reading; empty where its weights are made from a seed.
+    """
+    if isinstance(error, FvError) or _is_out_of_memory(error):
+        return as_fv_error(error, where)
+    raised = f"{type(error).__name__}: {error}"
+    fault = _unreadable(where, files, raised) if files else _unmade(where, raised)
+    fault.__cause__ = error
+    return fault
+
+
+def _unreadable(where: str, files: Sequence[Path], raised: str) -> FvError:
+    return WeightsError(
+        "FV253",
+        name=", ".join(map(str, files)),
+        rule=f"{where} cannot be made from it ({raised})",
+        remedy="Copy or download the files again; `fv weights verify ID` checks every file of a model.",
+    )
+
+
+def _unmade(where: str, raised: str) -> FvError:
+    return PluginError(
+        "FV120",
+        name=where,
+        rule=f"its factory raised {raised}",
+        remedy="Install the plugin again, or report it to its author. FV_DEBUG=1 shows the traceback.",
+    )
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from fv_core.card import LoopSpec, ModelCard
-from fv_core.errors import CardError, RunError
+from fv_core.errors import CardError, FvError, RunError
 from fv_core.loop import Component, Loop
 from fv_core.loop.one_call import OneCall
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import ComponentNode, Node
+from fv_core.runtime.faults import loading_fault
 from fv_core.weights.checkpoint import CheckpointContext
 from fv_core.weights.store import fingerprint
 
@@ -70,7 +71,7 @@ class ModelInstance:
 
         Raises:
             WeightsError: its weights are absent, damaged or not the card's.
-            PluginError: FV105, its factory does not resolve.
+            PluginError: FV105 its factory does not resolve, FV120 its factory failed.
             RunError: FV506, the instance is closed.
         """
         if self._closed:
@@ -111,7 +112,7 @@ class ModelInstance:
         A request finds out before its first step what a component loaded at its last one would have told.
 
         Raises:
-            WeightsError: FV252 file missing, FV253 file damaged, FV254 names or shapes differ.
+            WeightsError: FV252 file missing, FV253 file damaged, FV254 not the card's.
         """
         for component_id in component_ids:
             if self.folder is not None and component_id not in self._checked:
@@ -150,9 +151,21 @@ class ModelInstance:
         factory = resolve_reference(spec.load, owner=f"{self.card.model_id} component {component_id}")
         dtype = self.dtype if spec.dtype == "card" else getattr(torch, spec.dtype)
         context = CheckpointContext(
-            spec, folder=self.folder, seed=SEED, device=self.device, dtype=dtype, check_only=check_only
+            spec,
+            folder=self.folder,
+            seed=SEED,
+            device=self.device,
+            dtype=dtype,
+            check_only=check_only,
+            component=component_id,
         )
-        component: Component = factory(context)
+        try:
+            component: Component = factory(context)
+        except FvError:
+            raise
+        except Exception as error:
+            where = f"component {component_id} of {self.card.model_id}"
+            raise loading_fault(error, where, context.suspects()) from error
         return component
 
     def _make_room(self, arriving: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +20,7 @@ from fv_core.request import (
     ResolvedRequest,
     Size,
     TaskType,
+    shows_something,
 )
 from fv_core.runtime.inputs import Inputs, read_inputs
 
@@ -173,7 +173,7 @@ def checked_numerics(given: str) -> Numerics:
 
 
 def _prompt(request: Request) -> str:
-    if not isinstance(request.prompt, str) or not any(map(_is_visible, request.prompt)):
+    if not isinstance(request.prompt, str) or not shows_something(request.prompt):
         raise RequestError(
             "FV301",
             name="prompt",
@@ -340,10 +340,6 @@ def _unused(request: Request, guidance: float) -> tuple[str, ...]:
     if request.negative_prompt and guidance == 1.0:
         return ("the negative prompt is not used: guidance 1 is off",)
     return ()
-
-
-def _is_visible(character: str) -> bool:
-    return unicodedata.category(character) not in ("Cc", "Cf", "Zl", "Zp", "Zs")
 
 
 def _is_int(value: object) -> bool:

@@ -141,7 +141,7 @@ class RequestRun:
             FvError: FV501 not finite, FV502 the loop failed on the result.
         """
         now = self.now
-        self._watch.add(work.plan, result)
+        self._watch.add(work.plan, result, work.chain)
         old = now.state
         new = now.loop.update(old, now.loop.predict(old, result), result)
         emissions = now.loop.emit(old, new)

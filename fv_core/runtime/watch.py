@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fv_core.errors import RunError
+from fv_core.extend.chain import Chain
 from fv_core.loop import StepResult, WorkPlan
 
 
@@ -19,16 +20,20 @@ class NonFiniteWatch:
         self._flags: list[Tensor] = []
         self._names: list[str] = []
 
-    def add(self, plan: WorkPlan, result: StepResult) -> None:
-        """Raises:
-        RunError: FV501, on the CPU, at the step that is not finite.
+    def add(self, plan: WorkPlan, result: StepResult, chain: Chain) -> None:
+        """Takes in a step's outputs, told by the component that returned them or the interceptor that answered.
+
+        Raises:
+            RunError: FV501, on the CPU, at the step that is not finite.
         """
         for call, output in zip(plan.calls, result.outputs, strict=True):
+            answerer = chain.answerer(call, plan)
+            by = "" if answerer is None else f", answered by interceptor {answerer}"
             for name, tensor in output.tensors.items():
                 if tensor.is_floating_point():
                     self._flags.append(torch.isfinite(tensor).all())
                     self._names.append(
-                        f"{name} of {call.component}.{call.op} ({call.branch}, step {plan.step + 1})"
+                        f"{name} of {call.component}.{call.op} ({call.branch}, step {plan.step + 1}){by}"
                     )
         if self._flags and self._flags[0].device.type == "cpu":
             self.check()

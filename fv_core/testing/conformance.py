@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -13,6 +13,7 @@ from fv_core.plugins import find_card
 from fv_core.request import Request
 
 if TYPE_CHECKING:
+    from fv_core.parity.order import Ordered
     from fv_core.parity.suite import Suite
 
 
@@ -51,40 +52,47 @@ class CardConformance:
         torch.set_num_threads(threads)
 
     def test_card_breaks_no_load_time_rule(self, suite: Suite) -> None:
-        _pass("validation", suite)
+        pass_gate("validation", suite)
 
     def test_requests_run_to_finite_results(self, suite: Suite) -> None:
-        _pass("finite", suite)
+        pass_gate("finite", suite)
 
     def test_next_runs_no_kernel(self, suite: Suite) -> None:
-        _pass("next", suite)
+        pass_gate("next", suite)
 
     def test_predict_and_update_are_pure(self, suite: Suite) -> None:
-        _pass("purity", suite)
+        pass_gate("purity", suite)
 
     def test_emissions_are_the_clip_in_order(self, suite: Suite) -> None:
-        _pass("emission", suite)
+        pass_gate("emission", suite)
 
     def test_seed_decides_the_bits_here_and_in_a_new_process(self, suite: Suite) -> None:
-        _pass("determinism", suite)
+        pass_gate("determinism", suite)
+
+    def test_requests_never_reach_into_each_others_caches(self, suite: Suite) -> None:
+        pass_gate("partition", suite)
 
     def test_interleaved_requests_equal_those_that_run_alone(self, suite: Suite) -> None:
-        _pass("interleave", suite)
+        pass_gate("interleave", suite)
+
+    def test_requests_stepped_together_do_not_look_at_each_other(self, suite: Suite) -> None:
+        pass_gate("batch", suite)
 
     def test_snapshot_at_every_step_comes_back(self, suite: Suite) -> None:
-        _pass("resume", suite)
+        pass_gate("resume", suite)
 
     def test_cancel_stops_within_one_component_call(self, suite: Suite) -> None:
-        _pass("cancel", suite)
+        pass_gate("cancel", suite)
 
     def test_cancelled_requests_leave_nothing(self, suite: Suite) -> None:
-        _pass("cancel_leak", suite)
+        pass_gate("cancel_leak", suite)
 
     def test_finished_requests_leave_nothing(self, suite: Suite) -> None:
-        _pass("leak", suite)
+        pass_gate("leak", suite)
 
 
-def _pass(gate: str, suite: Suite) -> None:
+def pass_gate(gate: str, suite: Ordered[Any]) -> None:
+    """Fails the running test where the gate fails; skips it where an earlier gate has to pass first."""
     found = suite.result(gate)
     if found.state == "blocked":
         pytest.skip(found.detail)

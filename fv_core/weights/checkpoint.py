@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from torch import nn
 
 from fv_core.card import ComponentSpec
 from fv_core.errors import WeightsError
+from fv_core.weights.architecture import agreed_config, check_count
 from fv_core.weights.layout import Shards, named, read_json, read_shards
 from fv_core.weights.seeded import fill_from_seed
 from fv_core.weights.strict_load import check, load, place, tie
@@ -35,6 +36,8 @@ class CheckpointContext:
         device: where the weights go.
         dtype: the floating-point type of all parameters but those a factory keeps in fp32.
         check_only: `fill` compares the headers with the module, and leaves it on the meta device.
+        component: its id in the card, for errors.
+        given: what the factory was given to read so far, in order.
     """
 
     spec: ComponentSpec
@@ -43,6 +46,8 @@ class CheckpointContext:
     device: torch.device
     dtype: torch.dtype
     check_only: bool = False
+    component: str = ""
+    given: list[Path] = field(default_factory=list, compare=False)
 
     @property
     def source(self) -> Path | None:
@@ -55,9 +60,14 @@ class CheckpointContext:
         """The architecture's arguments, as `LoadContext.config`.
 
         Raises:
-            WeightsError: FV252 the file is missing, FV253 it is not a JSON object.
+            WeightsError: FV252 the file is missing, FV253 it is not a JSON object, FV254 it contradicts the card.
         """
-        return dict(self.spec.config) if self.source is None else read_json(self.source / filename)
+        if self.source is None:
+            return dict(self.spec.config)
+        path = self.source / filename
+        agreed = agreed_config(self.component, self.spec, path, read_json(path))
+        self.given.append(path)
+        return agreed
 
     def fill(
         self,
@@ -75,8 +85,8 @@ class CheckpointContext:
         An alias that a file holds all the same must equal its target.
 
         Raises:
-            WeightsError: FV252 file missing, FV253 file damaged, FV254 names or shapes differ, or a tensor was left
-                without a value.
+            WeightsError: FV252 file missing, FV253 file damaged, FV254 names, shapes or the number of parameters
+                differ, or a tensor was left without a value.
         """
         ties = aliases or {}
 
@@ -87,8 +97,12 @@ class CheckpointContext:
             tie(module, ties)
             fill_from_seed(module, self.seed, initialise, settle)
         else:
+            assert self.source is not None  # of a folder
+            if subfolder is None:
+                check_count(self.component, self.spec, self.source, module, ties)
             shards = self._shards(subfolder).read_as(names or {}, others)
             check(module, shards, ties)
+            self.given.extend(self._others() or (self.source,))
             if self.check_only:
                 return module
             load(module, shards, ties, settle)
@@ -100,6 +114,24 @@ class CheckpointContext:
         if subfolder is not None:
             return read_shards(self.folder / subfolder)
         return read_shards(self.source, self.spec.files)
+
+    def suspects(self) -> tuple[Path, ...]:
+        """The files that a factory was at work on when it failed; () where it makes its weights from a seed.
+
+        Raises:
+            WeightsError: FV253, one of them is not even JSON.
+        """
+        if self.source is None:
+            return ()
+        last = self.given[-1] if self.given else self.source
+        found = tuple(sorted(last.glob("*.json"))) if last.is_dir() else (last,)
+        for path in found:
+            read_json(path)
+        return found or (last,)
+
+    def _others(self) -> tuple[Path, ...]:
+        """The folders beside the one with the weights."""
+        return () if self.folder is None else tuple(self.folder / name for name in self.spec.subfolders[1:])
 
 
 def _dtype(name: str, tensor: torch.Tensor, dtype: torch.dtype, keep_fp32: Sequence[str]) -> torch.dtype:

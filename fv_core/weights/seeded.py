@@ -1,4 +1,4 @@
-"""Weights made from a seed, for cards that ship none: deterministic, complete, and without touching global state."""
+"""Weights made from a seed, for cards that ship none: deterministic, complete, and apart from all global state."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import nn
 
 from fv_core.errors import WeightsError
 from fv_core.weights.layout import named
+from fv_core.weights.own_draws import OwnDraws
 from fv_core.weights.strict_load import Settle
 
 M = TypeVar("M", bound=nn.Module)
@@ -24,12 +25,10 @@ def fill_from_seed(module: M, seed: int, initialise: Callable[[M], None] | None,
         settle: from a parameter's name and value to the tensor to keep.
 
     Raises:
-        WeightsError: FV254, a parameter got no value.
+        WeightsError: FV254 a parameter got no value, FV257 a draw that cannot be made the seed's.
     """
     _replace(module, _blank)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        # Not torch.manual_seed: that would also reseed the generators of all devices, which are not forked.
-        torch.default_generator.manual_seed(seed)
+    with OwnDraws(seed), torch.no_grad():
         (initialise or _reset)(module)
     if bare := [name for name, value in module.named_parameters() if value.isnan().any()]:
         raise WeightsError(

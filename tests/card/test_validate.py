@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
 
 from fv_core.card import (
+    CheckpointManifest,
     FrameRule,
     LatentSpec,
     Limits,
@@ -124,7 +125,38 @@ BREAKS: list[tuple[str, str, Break]] = [
     ("FV213", "pp_patch 2", lambda card: plan(card, pp_patch=2)),
     ("FV213", "tp 2", lambda card: plan(card, tp=2)),
     ("FV213", "ring 2", lambda card: plan(causal(card), ring=2)),
+    ("FV207", "limits.size.multiple 0", lambda card: derive(card, limits=Limits(size=SizeRule(multiple=0)))),
+    ("FV207", "limits.frames.multiple 0", lambda card: derive(card, limits=Limits(frames=FrameRule(multiple=0)))),
+    ("FV207", "limits.size.multiple -16", lambda card: derive(card, limits=Limits(size=SizeRule(multiple=-16)))),
+    ("FV207", "latent.spatial 0", lambda card: derive(card, latent=LatentSpec(spatial=0))),
+    ("FV207", "latent.temporal 0", lambda card: derive(card, latent=LatentSpec(temporal=0))),
+    ("FV207", "latent.channels 0", lambda card: derive(card, latent=LatentSpec(channels=0))),
     ("FV215", "'encode'", lambda card: node(card, 1, id="encode")),
+    *(("FV216", "a-z and 0-9", lambda card, ident=ident: derive(card, model_id=ident)) for ident in (
+        "", "toy", "/", "toy/", "/tiny", "a/b/c", "../../etc", "../etc", "toy/..", "toy/.tiny", "toy/tiny.",
+        "toy/a--b", "toy/a..b", "Toy/tiny", "toy/tiny ", "toy/tiny\n", "toy/t\u00efny", "toy/t\0", "toy\\tiny", "toy/~",
+        "toy/$HOME", "toy/a:b", "toy/-a", "toy//tiny")),
+    ("FV217", "limits.size.multiple '16'", lambda card: derive(card, limits=Limits(size=SizeRule(multiple="16")))),  # type: ignore[arg-type]
+    ("FV217", "limits.steps", lambda card: derive(card, limits={"steps": (1, "9")})),
+    ("FV217", "limits.guidance: is not", lambda card: derive(card, limits={"guidance": None})),
+    ("FV217", "latent: is not", lambda card: replace(card, latent=None)),  # type: ignore[arg-type]
+    ("FV217", "components: is not", lambda card: replace(card, components=None)),  # type: ignore[arg-type]
+    ("FV217", "components[text] 'x'", lambda card: derive(card, components={**card.components, "text": "x"})),
+    ("FV217", "loops[denoise].binds: is not", lambda card: loop(card, binds=None)),
+    ("FV217", "programs: is not", lambda card: replace(card, programs=None)),  # type: ignore[arg-type]
+    ("FV217", "nodes[0].id 5", lambda card: node(card, 0, id=5)),
+    ("FV207", "when.value 'x'", lambda card: node(card, 1, when=replace(FEWER_STEPS, value="x"))),
+    ("FV217", "recipe.shift '3'", lambda card: derive(card, recipe={"shift": "3"}, params={})),
+    ("FV217", "recipe.guidance '3'", lambda card: derive(card, recipe={"guidance": "3"})),
+    ("FV217", "recipe: is not", lambda card: replace(card, recipe=None)),  # type: ignore[arg-type]
+    ("FV217", "defaults.size (832, 480)", lambda card: derive(card, defaults={"size": (832, 480)})),
+    ("FV217", "defaults.frames '81'", lambda card: derive(card, defaults={"frames": "81"})),
+    ("FV217", "params[shift].highest '9'", lambda card: derive(
+        card, params={"shift": ParamRule(doc="x", highest="9")})),  # type: ignore[arg-type]
+    ("FV217", "params[shift] 3.0", lambda card: derive(card, params={"shift": 3.0})),
+    ("FV217", "summary b'x'", lambda card: derive(card, summary=b"x")),
+    ("FV217", "model_id 5", lambda card: derive(card, model_id=5)),
+    ("FV217", "rule placements", lambda card: derive(card, parallelism=(3,))),
 ]  # fmt: skip
 
 LOADED: list[tuple[str, str, Break]] = [
@@ -152,7 +184,7 @@ def test_sound_card_has_no_findings_and_its_loops_can_be_built(card: ModelCard) 
 def test_each_break_is_found_alone(code: str, names: str, broken: Break, card: ModelCard) -> None:
     findings = validate(broken(card))
     assert [finding.code for finding in findings] == [code], findings
-    assert 'card "toy/tiny"' in findings[0].message
+    assert f'card "{broken(card).model_id}"' in findings[0].message
     assert names in findings[0].message
 
 
@@ -196,6 +228,62 @@ def test_what_a_rule_allows_is_not_found(sound: Break, card: ModelCard) -> None:
 def test_axes_are_those_of_the_core() -> None:
     assert [axis.value for axis in Axis] == ["dp", "cfgp", "sp", "ring", "tp", "pp_patch"]
     assert ParallelPlan(axes={Axis.DP: 2}).degree(Axis.SP) == 1
+
+
+def test_a_value_of_another_type_does_not_hide_what_other_rules_find(card: ModelCard) -> None:
+    broken = derive(card, model_id="toy", recipe={"steps": 0}, limits={"frames": 5}, summary=None)
+    assert [finding.code for finding in validate(broken)] == ["FV217", "FV217", "FV216", "FV203"]
+
+
+ODD: list[object] = [
+    None,
+    0,
+    -1,
+    1.5,
+    math.nan,
+    "",
+    "x",
+    b"x",
+    (),
+    (None,),
+    {},
+    {"x": None},
+    {1},
+    object(),
+    Limits,
+    len,
+]
+
+
+def leaves(value: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The paths to all fields of a card, those of its parts included."""
+    found = []
+    for field in fields(value):  # type: ignore[arg-type]
+        here = (*path, field.name)
+        found.append(here)
+        if is_dataclass(part := getattr(value, field.name)):
+            found += leaves(part, here)
+    return found
+
+
+def with_value(whole: Any, path: tuple[str, ...], value: object) -> Any:
+    first, *rest = path
+    return replace(whole, **{first: with_value(getattr(whole, first), tuple(rest), value) if rest else value})
+
+
+def test_any_value_anywhere_gives_findings_and_raises_nothing(card: ModelCard) -> None:
+    wide = derive(
+        card,
+        parity=ParitySpec(reference="x", reference_version="1"),
+        checkpoint=CheckpointManifest(repo="x"),
+        parallelism=(ParallelPlan(axes={Axis.SP: 2}),),
+    )
+    assert validate(wide) == ()
+    for path in leaves(wide):
+        for odd in ODD:
+            for finding in validate(with_value(wide, path, odd)):
+                assert isinstance(finding, CardError)
+                assert finding.message
 
 
 def test_all_findings_are_told_at_once(card: ModelCard) -> None:

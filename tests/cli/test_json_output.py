@@ -77,8 +77,9 @@ PLAN = record(
     peak_bytes=WHOLE, peak_bytes_offloaded=WHOLE, free_bytes=WHOLE, offload=TEXT,
 )  # fmt: skip
 ENVIRONMENT = record(
-    device=TEXT, device_name=TEXT, instructions=TEXT, threads=WHOLE, platform=TEXT, versions=mapping(TEXT)
-)
+    device=TEXT, device_name=TEXT, instructions=TEXT, threads=WHOLE, platform=TEXT, versions=mapping(TEXT),
+    processor=TEXT, settings=mapping(TEXT),
+)  # fmt: skip
 CLIP = record(
     path=TEXT, sidecar=maybe(TEXT), model=TEXT, card_digest=TEXT, plugin=TEXT, weights=TEXT, seed=WHOLE, size=SIZE,
     frames=WHOLE, fps=NUMBER, steps=WHOLE, guidance=NUMBER, sampler=TEXT, numerics=TEXT, dtype=TEXT,

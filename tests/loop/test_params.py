@@ -41,6 +41,7 @@ def test_what_is_given_is_read_and_the_rest_has_defaults() -> None:
     ("given", "words"),
     [
         ({"tempo": 1}, "tempo"),
+        ({"count": object()}, "object has no JSON form"),
         ({"cfg": "free"}, "free"),
         ({"boundary": "0.5"}, "boundary"),
         ({"count": 1.0}, "count"),
@@ -53,8 +54,9 @@ def test_what_the_loop_does_not_read_is_refused(given: dict[str, Any], words: st
     with pytest.raises(CardError) as caught:
         read_params(Params, given, owner="card toy/tiny")
     assert caught.value.code == "FV206"
-    assert "card toy/tiny" in caught.value.message
+    assert "card toy/tiny: loop parameter" in caught.value.message
     assert words in caught.value.message
+    assert caught.value.legal == "cfg: Guidance = 'classic', boundary: float | None = None, count: int = 3"
 
 
 def test_a_parameter_without_default_must_be_given() -> None:
@@ -62,6 +64,7 @@ def test_a_parameter_without_default_must_be_given() -> None:
     with pytest.raises(CardError) as caught:
         read_params(Required, {}, owner="x")
     assert caught.value.code == "FV206"
+    assert caught.value.legal == "count: int"
 
 
 @pytest.mark.parametrize(

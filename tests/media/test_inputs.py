@@ -6,8 +6,10 @@ import io
 import pickle
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,13 +28,13 @@ FRAMES = RNG.integers(0, 255, (5, 32, 48, 3), dtype=np.uint8)
 SOUND = Audio(samples=np.sin(np.arange(1600, dtype=np.float32) / 9)[None], rate=8000)
 
 
-def image_bytes(form: str, mode: str = "RGB", **options: object) -> bytes:
+def image_bytes(form: str, mode: str = "RGB", **options: Any) -> bytes:
     memory = io.BytesIO()
     Image.fromarray(PICTURE).convert(mode).save(memory, format=form, **options)
     return memory.getvalue()
 
 
-def array_bytes(array: np.ndarray, **options: bool) -> bytes:
+def array_bytes(array: npt.NDArray[Any], **options: bool) -> bytes:
     memory = io.BytesIO()
     np.save(memory, array, **options)
     return memory.getvalue()
@@ -50,6 +52,14 @@ def code(modality: Modality, data: bytes) -> str:
     with pytest.raises(RequestError) as caught:
         decoded(modality, data)
     return caught.value.code
+
+
+def outcome(modality: Modality, data: bytes) -> str:
+    try:
+        decoded(modality, data)
+    except RequestError as error:
+        return error.code
+    return "taken"
 
 
 def test_images_come_as_they_are() -> None:
@@ -74,12 +84,14 @@ def test_what_is_left_out_of_an_image_is_told() -> None:
 def test_videos_come_frame_by_frame() -> None:
     for data in (encode_mp4(FRAMES, Fraction(8), ""), encode_webm(FRAMES, Fraction(8), "")):
         content = decoded(Modality.VIDEO, data).content
-        assert (content.shape, content.dtype) == (FRAMES.shape, np.uint8)
+        assert content.shape == FRAMES.shape
+        assert content.dtype == np.uint8
 
 
 def test_sound_comes_in_channels() -> None:
     content = decoded(Modality.AUDIO, encode_wav(SOUND)).content
-    assert (content.shape, content.dtype) == (SOUND.samples.shape, np.float32)
+    assert content.shape == SOUND.samples.shape
+    assert content.dtype == np.float32
     assert np.abs(content - SOUND.samples).max() < 1e-4
     mp4 = encode_mp4(FRAMES, Fraction(8), "", SOUND)
     assert decoded(Modality.AUDIO, mp4).content.shape[0] == 1
@@ -115,10 +127,7 @@ def test_what_is_not_of_the_kind_is_refused(modality: Modality, data: bytes) -> 
 
 @given(st.sampled_from(Modality), st.binary(max_size=400))
 def test_any_bytes_are_taken_or_refused(modality: Modality, data: bytes) -> None:
-    try:
-        decoded(modality, data)
-    except RequestError as error:
-        assert error.code in ("FV318", "FV319")
+    assert outcome(modality, data) in ("taken", "FV318", "FV319")
 
 
 @given(st.integers(0, 400), st.integers(0, 255))
@@ -126,15 +135,10 @@ def test_damaged_files_are_taken_or_refused(at: int, byte: int) -> None:
     for modality, whole in ((Modality.IMAGE, image_bytes("PNG")), (Modality.AUDIO, encode_wav(SOUND))):
         data = bytearray(whole)
         data[at % len(data)] = byte
-        try:
-            decoded(modality, bytes(data))
-        except RequestError as error:
-            assert error.code in ("FV318", "FV319")
+        assert outcome(modality, bytes(data)) in ("taken", "FV318", "FV319")
 
 
-def test_size_is_measured_before_anything_is_decoded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_size_is_measured_before_anything_is_decoded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "a.png"
     file.write_bytes(image_bytes("PNG"))
     monkeypatch.setattr(inputs, "MAX_DECODED", 100)

@@ -21,21 +21,27 @@ FRAMES = np.random.default_rng(0).integers(0, 255, (17, 32, 48, 3), dtype=np.uin
 
 def tone(seconds: float, rate: int, channels: int = 2) -> Audio:
     at = np.arange(round(seconds * rate), dtype=np.float32) / rate
-    return Audio(samples=np.stack([np.sin(440 * 2 * np.pi * at) * 0.5] * channels).astype(np.float32), rate=rate)
+    return Audio(
+        samples=np.stack([np.sin(440 * 2 * np.pi * at) * 0.5] * channels).astype(np.float32), rate=rate
+    )
+
+
+def seconds(stream: av.VideoStream | av.AudioStream) -> float:
+    assert stream.duration is not None and stream.time_base is not None
+    return float(stream.duration * stream.time_base)
 
 
 @pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (16000, 2), (48000, 2), (44100, 1)])
 def test_mp4_holds_both_streams_of_equal_length(rate: int, channels: int, tmp_path: Path) -> None:
     fps = Fraction(24)
-    audio = tone(len(FRAMES) / fps, rate, channels)
+    audio = tone(float(len(FRAMES) / fps), rate, channels)
     file = tmp_path / "a.mp4"
     file.write_bytes(encode_mp4(FRAMES, fps, "", audio))
     with av.open(str(file)) as container:
         video, sound = container.streams.video[0], container.streams.audio[0]
         assert (video.codec_context.name, sound.codec_context.name) == ("h264", "aac")
         assert (sound.rate, sound.codec_context.channels) == (rate, channels)
-        assert video.duration is not None and sound.duration is not None
-        lengths = [float(one.duration * one.time_base) for one in (video, sound)]
+        lengths = [seconds(one) for one in (video, sound)]
         assert abs(lengths[0] - lengths[1]) <= AAC_BLOCK / rate
         heard = np.concatenate([frame.to_ndarray() for frame in container.decode(sound)], axis=1)
     delay = heard.shape[1] - audio.samples.shape[1]

@@ -12,6 +12,7 @@ from torch import Tensor
 from fv_core.card import ModelCard, ParitySpec, derive
 from fv_core.loop.samplers.sigmas import schedule
 from fv_core.request import ResolvedRequest
+from fv_core.testing.tiny import WORDS
 
 kit: Any = importlib.import_module("kit")  # of the kit's own tests
 
@@ -45,7 +46,7 @@ class ByHand:
         return self.taps
 
     def embeds(self, node: str, prompt: str) -> Tensor:
-        codes = prompt.encode()[: kit.WORDS].ljust(kit.WORDS, b" ")
+        codes = prompt.encode()[:WORDS].ljust(WORDS, b" ")
         embeds: Tensor = self.text(torch.tensor(list(codes)))
         self.taps |= {f"{node}/0/cond/embeds": embeds, f"{node}/0/embeds": embeds}
         return embeds

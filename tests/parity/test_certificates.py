@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fv_core import Engine, ModelCard, Request, derive
-from fv_core.card.certificate import Certificate, Figure, Verdict, sealed, verdict_of
+from fv_core.card.certificate import Certificate, Figure, Verdict, edits, sealed, verdict_of
 from fv_core.errors import ParityError
 from fv_core.parity.certificates import certify, write
 from fv_core.runtime.certified import require_certified, standings_here, weights_hash
@@ -177,6 +177,14 @@ def other_request(facts: dict[str, Any]) -> None:
     facts["requests"][0]["steps"] = 50
 
 
+def other_default(facts: dict[str, Any]) -> None:
+    facts["requests"][0]["adjusted"] = ["a note"]
+
+
+def added_part(facts: dict[str, Any]) -> None:
+    facts["parts"]["later"] = "0" * 64
+
+
 def dropped_part(facts: dict[str, Any]) -> None:
     del facts["parts"]["figures"]
 
@@ -195,6 +203,8 @@ def other_seal(facts: dict[str, Any]) -> None:
         (other_verdict, "verdict was edited after sealing"),
         (other_threads, "environment was edited after sealing"),
         (other_request, "requests was edited after sealing"),
+        (other_default, "requests was edited after sealing"),
+        (added_part, "later was edited after sealing"),
         (dropped_part, "figures was edited after sealing"),
         (other_seal, "the seal is broken"),
     ],
@@ -209,6 +219,13 @@ def test_an_edited_file_is_told_with_the_part_that_was_edited(
     file.write_text(json.dumps(facts))
     assert told in reasons(engine)
     assert reasons(engine, "C0") == ""
+
+
+def test_seals_hold_where_a_later_version_writes_more_fields(certificates: tuple[Certificate, ...]) -> None:
+    stored = json.loads(certificates[1].to_json())
+    for request in stored["requests"]:
+        assert request.pop("adjusted") == []
+    assert list(edits(Certificate.from_json(json.dumps(stored)))) == []
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"type": "Certificate"}', "\x00"])

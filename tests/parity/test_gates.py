@@ -14,6 +14,7 @@ from fv_core.parity.suite import GATES, Suite
 from fv_core.parity.trial import GateState, Trial
 from fv_core.runtime import snapshot
 from fv_core.runtime.run import RequestRun
+from fv_core.testing.tiny import Denoiser, Vae
 
 
 def test_a_sound_card_passes_and_every_gate_looks_at_something(trial: Trial) -> None:
@@ -23,16 +24,14 @@ def test_a_sound_card_passes_and_every_gate_looks_at_something(trial: Trial) -> 
     assert [one for one in found if not one.of or one.figure or one.detail] == []
 
 
-def test_calls_that_go_on_after_a_cancel_are_counted(
-    kit: Any, trial: Trial, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    once = kit.Denoiser.velocity
+def test_calls_that_go_on_after_a_cancel_are_counted(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = Denoiser.velocity
 
-    def twice(self: Any, call: Any) -> Any:
-        return self.forward_batch("again", [call])[0]
+    def twice(self: Any, calls: Any) -> Any:
+        return self.forward_batch("again", calls)
 
-    monkeypatch.setattr(kit.Denoiser, "again", once, raising=False)
-    monkeypatch.setattr(kit.Denoiser, "velocity", twice)
+    monkeypatch.setattr(Denoiser, "again", once, raising=False)
+    monkeypatch.setattr(Denoiser, "velocity", twice)
     found = endings.cancel(trial).result("cancel")
     assert found.state is GateState.FAILED
     assert found.figure == 12  # one of the two forwards of each of twelve calls begins after the cancel
@@ -40,16 +39,16 @@ def test_calls_that_go_on_after_a_cancel_are_counted(
 
 
 def test_tensors_that_finished_requests_leave_are_counted(
-    kit: Any, trial: Trial, monkeypatch: pytest.MonkeyPatch
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    forward = kit.Vae.prepare
+    forward = Vae.prepare
 
-    def keeping(self: Any, call: Any) -> Any:
+    def keeping(self: Any, calls: Any) -> Any:
         kept.append(torch.zeros(1))
-        return forward(self, call)
+        return forward(self, calls)
 
-    monkeypatch.setattr(kit.Vae, "prepare", keeping)
+    monkeypatch.setattr(Vae, "prepare", keeping)
     found = endings.leak(trial).result("leak")
     assert (found.state, found.figure, found.of) == (GateState.FAILED, 2, 2)
     assert found.detail.startswith("2 tensors are alive after 2 finished requests")

@@ -79,6 +79,9 @@ def test_a_negative_prompt_without_guidance_is_told_as_unused() -> None:
 IMAGE = ModalPart(modality=Modality.IMAGE, path="x.png")
 REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("FV301", "visible", {"prompt": " \u200b\u2028\t"}),
+    ("FV301", "visible", {"prompt": "&nbsp;"}),
+    ("FV301", "visible", {"prompt": "&amp;nbsp; &#160;&#xA0;&zwnj;&ZeroWidthSpace;"}),
+    ("FV301", "visible", {"prompt": "\u3164\uffa0\u2800\ufe0f\u034f"}),
     ("FV301", "prompt", {"prompt": "\udc80"}),
     ("FV301", "negative", {"negative_prompt": 5}),
     ("FV302", "72x72", {"size": (72, 72)}),

@@ -125,7 +125,7 @@ def test_nothing_is_shown_before_its_flags_are_read(
 ) -> None:
     """On an accelerator flags are only collected at a step: here they are on the CPU too."""
 
-    def collect(self: NonFiniteWatch, plan: WorkPlan, result: StepResult) -> None:
+    def collect(self: NonFiniteWatch, plan: WorkPlan, result: StepResult, chain: Chain) -> None:
         for output in result.outputs:
             self._flags += [torch.isfinite(tensor).all() for tensor in output.tensors.values()]
             self._names += list(output.tensors)

@@ -47,8 +47,9 @@ class Remember(Interceptor[Params, State]):
 
 
 class Unstorable(Remember):
-    def after(self, call: ComponentCall, at: At, outputs: CallOutput, state: State, params: Params) -> Any:
-        return {1, 2}
+    def after(self, call: ComponentCall, at: At, outputs: CallOutput, state: State, params: Params) -> State:
+        held: Any = {1, 2}
+        return State(last=held)
 
 
 def spec(factory: str = "Remember") -> InterceptorSpec:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from transformers import UMT5Config, UMT5EncoderModel
 
 import fv_wan21
-from fv_core import Engine, Request
-from fv_core.errors import FvError, WeightsError
+from fv_core import Engine, Request, derive
+from fv_core.errors import FvError, PluginError, WeightsError
 from fv_wan21.card import TINY
 
 Ask = Callable[..., Request]
@@ -54,6 +56,80 @@ def test_the_last_component_is_checked_before_the_first_step(
         assert refusal.value.code == code
         assert "vae" in str(refusal.value) or "AutoencoderKLWan" in str(refusal.value)
         assert engine.instance("wan21/tiny").loaded == ()
+
+
+def test_a_sound_folder_of_another_architecture_does_not_run_under_the_card(folder: Path, ask: Ask) -> None:
+    shutil.rmtree(folder / "transformer")
+    wider = {**TINY.components["transformer"].config, "num_layers": 3}
+    WanTransformer3DModel(**wider).save_pretrained(folder / "transformer")
+    assert json.loads((folder / "transformer" / "config.json").read_text())["num_layers"] == 3
+    with Engine([TINY], device="cpu", weights=folder) as engine:
+        with pytest.raises(WeightsError) as refusal:
+            engine.start(ask())
+        assert (refusal.value.code, refusal.value.value, refusal.value.legal) == ("FV254", 3, "2")
+        assert refusal.value.name.startswith("component transformer: num_layers of ")
+        assert engine.instance("wan21/tiny").loaded == ()
+
+
+def test_a_folder_with_parameters_that_the_card_does_not_state_is_refused(folder: Path, ask: Ask) -> None:
+    """Keys beyond the card's can add tensors too."""
+    shutil.rmtree(folder / "transformer")
+    more = {**TINY.components["transformer"].config, "added_kv_proj_dim": 32}
+    WanTransformer3DModel(**more).save_pretrained(folder / "transformer")
+    with Engine([TINY], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
+        engine.start(ask())
+    assert refusal.value.code == "FV254"
+    assert refusal.value.name.startswith("component transformer: number of parameters of ")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}", None], ids=repr)
+@pytest.mark.parametrize(
+    "name", ["tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "text_encoder/config.json"]
+)
+def test_a_bad_tokenizer_or_config_is_named_before_the_first_step(
+    name: str, text: str | None, folder: Path, ask: Ask
+) -> None:
+    if (name, text) == ("text_encoder/config.json", "{}"):
+        text = '{"d_model": "wide"}'
+    (folder / name).unlink() if text is None else (folder / name).write_text(text)
+    with Engine([TINY], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
+        engine.start(ask())
+    assert refusal.value.code in ("FV252", "FV253", "FV254")
+    assert str(folder / name) in refusal.value.name
+
+
+def test_a_config_that_the_library_refuses_is_named(folder: Path, ask: Ask) -> None:
+    file = folder / "text_encoder" / "config.json"
+    spec = TINY.components["text"]
+    config = {**spec.config, "feed_forward_proj": "thrice-gated-nothing"}
+    card = derive(TINY, components={**TINY.components, "text": replace(spec, config=config)})
+    file.write_text(json.dumps(config))
+    with Engine([card], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
+        engine.start(ask())
+    assert (refusal.value.code, refusal.value.name) == ("FV253", str(file))
+    assert "component text of wan21/tiny cannot be made from it (" in refusal.value.rule
+
+
+def test_a_tokenizer_of_more_words_than_the_encoder_knows_is_refused(folder: Path, ask: Ask) -> None:
+    file = folder / "tokenizer" / "tokenizer.json"
+    words = json.loads(file.read_text())
+    words["added_tokens"].append({**words["added_tokens"][0], "id": 145, "content": "<more>"})
+    file.write_text(json.dumps(words))
+    with Engine([TINY], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
+        engine.start(ask())
+    assert (refusal.value.code, refusal.value.name) == ("FV254", str(file))
+
+
+def test_a_factory_that_fails_without_a_folder_is_the_plugins_fault(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(Path(fv_wan21.__file__).parent / "assets" / "tokenizer", tmp_path / "tokenizer")
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text("{")
+    monkeypatch.setattr("fv_wan21.loading._ASSETS", tmp_path)
+    with Engine([TINY], device="cpu") as engine, pytest.raises(PluginError) as refusal:
+        engine.run(ask())
+    assert refusal.value.code == "FV120"
+    assert "component text of wan21/tiny" in refusal.value.name
 
 
 def test_a_snapshot_does_not_resume_on_other_weights_of_the_same_name(

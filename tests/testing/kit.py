@@ -1,124 +1,65 @@
-"""A small real model for the kit's own tests, and broken twins of it: each keeps to everything but one thing.
-
-Components are torch modules of a few hundred parameters behind the generic loops.
-"""
+"""Broken twins of the kit's own small model: each keeps to everything but one thing."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fv_core.card import ComponentSpec, LatentSpec, LoadContext, LoopSpec, ModelCard, RecipeSpec, derive
-from fv_core.loop import CallOutput, ComponentOutput, Done, Emission, ResolvedCall, WorkPlan
+from fv_core.cache import CacheRef
+from fv_core.card import LoadContext, ModelCard, derive
+from fv_core.loop import ComponentOutput, Done, Emission, ResolvedCall, Waiting, WorkPlan
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
 from fv_core.loop.flow_denoise import FlowDenoise, FlowPrediction, FlowState
 from fv_core.loop.vae_decode import VaeDecode, VaeDecodeState
 from fv_core.loop.work import StepResult
-from fv_core.program import text_to_video
-from fv_core.request import ResolvedRequest, TaskType
-
-CHANNELS, WIDTH, WORDS = 4, 8, 16
-FLOW = "flow.euler.cfg/v1"
-
-
-class Part:
-    """One call per forward."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module: Any = module
-
-    def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        return id(call)
-
-    def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
-        return [getattr(self, op)(call) for call in calls]
-
-
-class Text(Part):
-    """Op `encode`: one row of embeddings per byte."""
-
-    def encode(self, call: ResolvedCall) -> ComponentOutput:
-        codes = str(call.rows["text"]).encode()[:WORDS].ljust(WORDS, b" ")
-        return returned(embeds=self.module(torch.tensor(list(codes))))
-
-
-class Denoiser(Part):
-    """Op `velocity`."""
-
-    def velocity(self, call: ResolvedCall) -> ComponentOutput:
-        latent, text = tensor(call, "latent"), tensor(call, "text")
-        shift = self.module.text(text.mean(0)).view(-1, 1, 1, 1) * (int(call.rows["timestep"]) / 1000)
-        return returned(velocity=self.module.conv(latent.unsqueeze(0))[0] + shift)
+from fv_core.request import ResolvedRequest
+from fv_core.testing.tiny import CARD, Denoiser, DenoiserModule, Vae, filled, returned, vae
 
 
 class NanDenoiser(Denoiser):
     """Divides by zero towards the end."""
 
-    def velocity(self, call: ResolvedCall) -> ComponentOutput:
-        computed = super().velocity(call).output.tensors["velocity"]
-        return returned(velocity=computed / 0 if int(call.rows["timestep"]) < 500 else computed)
+    def velocity(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        late = [int(call.rows["timestep"]) < 500 for call in calls]
+        rows = [output.output.tensors["velocity"] for output in super().velocity(calls)]
+        return [returned(velocity=row / 0 if each else row) for row, each in zip(rows, late, strict=True)]
 
 
-class Vae(Part):
-    """Ops `prepare` and `decode`; a frame's decoding reads the latent frame before it from the cache."""
+class Mixing(Denoiser):
+    """Draws every velocity of a forward towards their mean; alone it is its own."""
 
-    def prepare(self, call: ResolvedCall) -> ComponentOutput:
-        return returned(latent=tensor(call, "latent") * 0.5)
-
-    def decode(self, call: ResolvedCall) -> ComponentOutput:
-        latent, (before,) = tensor(call, "latent"), call.caches
-        frames = 1 if call.static["first"] else 4
-        past = before[0] if before else torch.zeros_like(latent)
-        assert isinstance(past, Tensor)
-        cells = self.module((latent + past).permute(1, 2, 3, 0))[0]
-        height, width, _ = cells.shape
-        pixels = cells.view(height, width, 4, 8, 8, 3)[:, :, :frames].permute(2, 0, 3, 1, 4, 5)
-        video = pixels.reshape(frames, 8 * height, 8 * width, 3).sigmoid()
-        output = CallOutput(tensors={"frames": video})
-        return ComponentOutput(output=output, caches=([latent.clone()],))
+    def velocity(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        rows = [output.output.tensors["velocity"] for output in super().velocity(calls)]
+        mean = torch.stack(rows).mean(0)
+        return [returned(velocity=row + 0.1 * (mean - row)) for row in rows]
 
 
-class DenoiserModule(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv3d(CHANNELS, CHANNELS, 3, padding=1)
-        self.text = nn.Linear(WIDTH, CHANNELS)
+class OneBuffer(Vae):
+    """Keeps what the next frame reads in one place, whoever's frame it is."""
 
+    past: Tensor | None = None
 
-def text(context: LoadContext) -> Text:
-    return Text(filled(context, lambda: nn.Embedding(256, WIDTH)))
-
-
-def denoiser(context: LoadContext) -> Denoiser:
-    return Denoiser(filled(context, DenoiserModule))
+    def decoded(self, call: ResolvedCall) -> ComponentOutput:
+        computed = super().decoded(call)
+        ((kept,),) = computed.caches  # type: ignore[misc]
+        assert isinstance(kept, Tensor)
+        self.past = kept if self.past is None else self.past.copy_(kept)
+        return replace(computed, caches=([self.past],))
 
 
 def nan_denoiser(context: LoadContext) -> NanDenoiser:
     return NanDenoiser(filled(context, DenoiserModule))
 
 
-def vae(context: LoadContext) -> Vae:
-    return Vae(filled(context, lambda: nn.Linear(CHANNELS, 4 * 8 * 8 * 3)))
+def mixing(context: LoadContext) -> Mixing:
+    return Mixing(filled(context, DenoiserModule))
 
 
-def filled(context: LoadContext, make: Any) -> Any:
-    with torch.device("meta"):
-        module = make()
-    return context.fill(module)
-
-
-def returned(**tensors: Tensor) -> ComponentOutput:
-    return ComponentOutput(output=CallOutput(tensors=tensors))
-
-
-def tensor(call: ResolvedCall, name: str) -> Tensor:
-    row = call.rows[name]
-    assert isinstance(row, Tensor)
-    return row
+def one_buffer(context: LoadContext) -> OneBuffer:
+    return OneBuffer(vae(context).module)
 
 
 class KernelInNext(FlowDenoise):
@@ -201,6 +142,26 @@ class HashSeeded(FlowDenoise):
         return super().init(replace(request, seed=hash(request.prompt) % 2**32), inputs, env)
 
 
+LATEST: list[CacheRef] = []
+
+
+class SharedReference(VaeDecode):
+    """Remembers in the module which version of its cache is the latest."""
+
+    def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> VaeDecodeState:
+        return self._noted(super().init(request, inputs, env))
+
+    def next(self, state: VaeDecodeState) -> WorkPlan | Waiting | Done:
+        return super().next(replace(state, cache=LATEST[0]))
+
+    def update(self, state: VaeDecodeState, prediction: Tensor, result: StepResult) -> VaeDecodeState:
+        return self._noted(super().update(state, prediction, result))
+
+    def _noted(self, state: VaeDecodeState) -> VaeDecodeState:
+        LATEST[:] = [state.cache]
+        return state
+
+
 class WrongOrder(VaeDecode):
     """Counts its chunks down."""
 
@@ -211,27 +172,21 @@ class WrongOrder(VaeDecode):
 
 def card(name: str = "good", *, denoise: str = "", decode: str = "", **components: str) -> ModelCard:
     """The card `kit/<name>`; keywords name the parts of this module that it has in place of the sound ones."""
-    loads = {"text": "text", "denoiser": "denoiser", "vae": "vae", **components}
-    return ModelCard(
+    parts = {
+        part: replace(CARD.components[part], load=f"{__name__}:{load}") for part, load in components.items()
+    }
+    own = {"denoise": denoise, "decode": decode}
+    loops = {
+        loop_id: replace(CARD.loops[loop_id], loop=f"{__name__}:{loop}")
+        for loop_id, loop in own.items()
+        if loop
+    }
+    return derive(
+        CARD,
         model_id=f"kit/{name}",
         family="kit",
-        version="1",
-        components={part: ComponentSpec(load=f"{__name__}:{load}") for part, load in loads.items()},
-        loops={
-            "denoise": LoopSpec(
-                loop=f"{__name__}:{denoise}" if denoise else "fv_core.loop.flow_denoise:FlowDenoise",
-                semantics=FLOW,
-                binds={"denoiser": "denoiser"},
-            ),
-            "decode": LoopSpec(
-                loop=f"{__name__}:{decode}" if decode else "fv_core.loop.vae_decode:VaeDecode",
-                semantics="vae.decode/v1",
-                binds={"vae": "vae"},
-            ),
-        },
-        programs={TaskType.T2V: text_to_video(encode="text", denoise="denoise", decode="decode")},
-        recipe=RecipeSpec(assumes_loop=FLOW, guidance=3.0),
-        latent=LatentSpec(channels=CHANNELS),
+        components={**CARD.components, **parts},
+        loops={**CARD.loops, **loops},
     )
 
 
@@ -246,6 +201,9 @@ BROKEN = {
     "LeakOnCancel": card("leak-on-cancel", denoise="LeakOnCancel"),
     "Unseeded": card("unseeded", denoise="Unseeded"),
     "HashSeeded": card("hash-seeded", denoise="HashSeeded"),
+    "SharedReference": card("shared-reference", decode="SharedReference"),
+    "OneBuffer": card("one-buffer", vae="one_buffer"),
+    "Mixing": card("mixing", denoiser="mixing"),
     "Invalid": derive(GOOD, recipe={"assumes_loop": "flow.unknown/v1"}),
 }
 """By what is wrong with them."""

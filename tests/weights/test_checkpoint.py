@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -363,8 +364,8 @@ def test_config_comes_from_the_folder_or_the_spec(tmp_path: Path) -> None:
         with pytest.raises(WeightsError, match=r"dit/config\.json") as raised:
             stored.config()
         assert raised.value.code == code
-    (tmp_path / "dit" / "config.json").write_text('{"layers": 3}')
-    assert stored.config() == {"layers": 3}
+    (tmp_path / "dit" / "config.json").write_text('{"width": 8}')
+    assert stored.config() == {"layers": 2, "width": 8}
 
 
 class Tied(nn.Module):
@@ -396,6 +397,46 @@ def test_seed_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
     context(None, seed=2**64 - 1).fill(module, initialise=initialise)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seed_gives_what_the_global_generator_gives_after_the_same_seed() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(5)
+        expected = Small()
+        with torch.no_grad():
+            torch.default_generator.manual_seed(5)
+            initialise(expected)
+    assert torch.equal(filled(5).first.weight, expected.first.weight)
+    assert torch.equal(filled(5).scale, expected.scale)
+
+
+def test_threads_that_draw_meanwhile_change_nothing_and_are_not_changed() -> None:
+    """Both sides take turns draw by draw, so that any shared generator would show."""
+    mine, theirs = threading.Semaphore(0), threading.Semaphore(1)
+    module, undisturbed = bare(Small()), torch.Generator().manual_seed(11)
+    torch.manual_seed(11)
+    drawn: list[torch.Tensor] = []
+
+    def draw() -> None:
+        for _ in range(3):
+            theirs.acquire()
+            drawn.append(torch.rand(4))
+            mine.release()
+
+    def taking_turns(module: Small) -> None:
+        for part in (module.first, module.second):
+            mine.acquire()
+            part.reset_parameters()
+            theirs.release()
+        mine.acquire()
+        module.scale.normal_()
+
+    other = threading.Thread(target=draw)
+    other.start()
+    made = context(None, seed=5).fill(module, initialise=taking_turns)
+    other.join()
+    assert_same_bits(made, filled(5))
+    assert torch.equal(torch.cat(drawn), torch.cat([torch.rand(4, generator=undisturbed) for _ in range(3)]))
 
 
 def test_seed_gives_the_same_weights_in_every_precision() -> None:

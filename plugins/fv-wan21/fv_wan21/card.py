@@ -69,7 +69,6 @@ _UMT5_XXL: dict[str, object] = {
     "num_heads": 64,
     "relative_attention_num_buckets": 32,
     "feed_forward_proj": "gated-gelu",
-    "tie_word_embeddings": False,
 }
 _DIT_1_3B: dict[str, object] = {
     "patch_size": [1, 2, 2],
@@ -159,7 +158,6 @@ TINY = derive(
             "relative_attention_num_buckets": 8,
             "dropout_rate": 0.0,
             "feed_forward_proj": "gated-gelu",
-            "tie_word_embeddings": False,
         },
         {
             **_DIT_1_3B,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
@@ -12,6 +13,7 @@ from torch import nn
 from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
 
 from fv_core.card import LoadContext
+from fv_core.errors import WeightsError
 from fv_wan21.components import Denoiser, TextEncoder, Vae
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -28,8 +30,31 @@ def text_encoder(context: LoadContext) -> TextEncoder:
         initialise=_initialise,
     )
     root = _ASSETS if context.folder is None else context.folder
-    tokenizer = AutoTokenizer.from_pretrained(root / "tokenizer", local_files_only=True)
+    tokenizer = _tokenizer(root / "tokenizer", module.config.vocab_size)
     return TextEncoder(module, tokenizer, int(context.spec.params["max_length"]))
+
+
+def _tokenizer(folder: Path, vocabulary: int) -> Any:
+    """The tokenizer of a folder, fit to pad prompts for an encoder of `vocabulary` tokens.
+
+    Where files are missing transformers makes one up, of no words or without padding, and says nothing.
+    """
+    config, words = folder / "tokenizer_config.json", folder / "tokenizer.json"
+    for path in (config, words):
+        if not path.is_file():
+            raise _unfit("FV252", path, "the file is missing")
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if tokenizer.pad_token_id is None:
+        raise _unfit("FV253", config, "it names no padding token")
+    if len(tokenizer) > vocabulary:
+        raise _unfit("FV254", words, f"it has {len(tokenizer)} tokens, the text encoder knows {vocabulary}")
+    return tokenizer
+
+
+def _unfit(code: str, path: Path, rule: str) -> WeightsError:
+    return WeightsError(
+        code, name=str(path), rule=rule, remedy="Use the tokenizer of the model's own checkpoint."
+    )
 
 
 def denoiser(context: LoadContext) -> Denoiser:

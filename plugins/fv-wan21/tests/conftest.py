@@ -103,22 +103,30 @@ def _perturbed(module: nn.Module) -> nn.Module:
     return module.eval()
 
 
-def _save(folder: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    text = UMT5Config(
-        vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4,
-        relative_attention_num_buckets=8, dropout_rate=0.0, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
-    )  # fmt: skip
-    dit: dict[str, Any] = {
+CONFIGS: Mapping[str, dict[str, Any]] = {
+    "text": {
+        "vocab_size": 145, "d_model": 32, "d_kv": 8, "d_ff": 37, "num_layers": 2, "num_heads": 4,
+        "relative_attention_num_buckets": 8, "dropout_rate": 0.0, "feed_forward_proj": "gated-gelu",
+    },
+    "transformer": {
         "patch_size": (1, 2, 2), "num_attention_heads": 2, "attention_head_dim": 16, "in_channels": 16,
         "out_channels": 16, "text_dim": 32, "freq_dim": 256, "ffn_dim": 64, "num_layers": 2,
         "cross_attn_norm": True, "qk_norm": "rms_norm_across_heads", "rope_max_seq_len": 32,
-    }  # fmt: skip
-    vae = AutoencoderKLWan(
-        base_dim=3, z_dim=16, dim_mult=[1, 1, 1, 1], num_res_blocks=1, temperal_downsample=[False, True, True]
-    )
+    },
+    "vae": {
+        "base_dim": 3, "z_dim": 16, "dim_mult": [1, 1, 1, 1], "num_res_blocks": 1,
+        "temperal_downsample": [False, True, True],
+    },
+}  # fmt: skip
+"""The architectures in the folder, by component of the card."""
+
+
+def _save(folder: Path) -> None:
+    dit = CONFIGS["transformer"]
     WanPipeline(
-        tokenizer=tokenizer, text_encoder=_perturbed(UMT5EncoderModel(text)), vae=_perturbed(vae),
+        tokenizer=AutoTokenizer.from_pretrained(TOKENIZER),
+        text_encoder=_perturbed(UMT5EncoderModel(UMT5Config(**CONFIGS["text"]))),
+        vae=_perturbed(AutoencoderKLWan(**CONFIGS["vae"])),
         scheduler=unipc(3.0), transformer=_perturbed(WanTransformer3DModel(**dit)),
         transformer_2=_perturbed(WanTransformer3DModel(**dit)), boundary_ratio=0.9,
     ).save_pretrained(folder)  # fmt: skip
@@ -141,8 +149,11 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
 
 
 def card_of(case: Case, cfg: str = "classic") -> ModelCard:
-    """The tiny card with the facts of the saved folder: where its experts part, and how guidance is computed."""
-    components, denoise = dict(TINY.components), TINY.loops["denoise"]
+    """The tiny card with the facts of the saved folder: architectures, where experts part, how guidance is computed."""
+    components = {
+        name: replace(spec, config=CONFIGS[name], parameters=0) for name, spec in TINY.components.items()
+    }
+    denoise = TINY.loops["denoise"]
     binds = dict(denoise.binds)
     if case.boundary is not None:
         components["transformer_2"] = replace(components["transformer"], subfolders=("transformer_2",))

@@ -1,0 +1,63 @@
+"""How text becomes tokens and back: the framing of a block, and what the model is told before it thinks.
+
+Reference: ByteDance-Seed/Bagel at 056b5fd5, `inferencer.py` and `add_special_tokens`. The line breaks after a space
+are the published prompts' own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+PLANNING: Final = (
+    "You should first think about the planning process in the mind and then generate the image. \n"
+    "The planning process is enclosed within <think> </think> tags, i.e. "
+    "<think> planning process here </think> image here"
+)
+"""What comes before the prompt of an image that is to be thought about."""
+
+REASONING: Final = (
+    "You should first think about the reasoning process in the mind and then provide the user with the answer. \n"
+    "The reasoning process is enclosed within <think> </think> tags, i.e. "
+    "<think> reasoning process here </think> answer here"
+)
+"""What comes before a question that is to be thought about."""
+
+_BEGIN, _END = "<|im_start|>", "<|im_end|>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Ids of the tokens that frame a text block and an image block."""
+
+    begin: int
+    end: int
+    image_begin: int
+    image_end: int
+
+
+class Words:
+    """A tokenizer with its marks."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        names = (_BEGIN, _END, "<|vision_start|>", "<|vision_end|>")
+        begin, end, image_begin, image_end = tokenizer.convert_tokens_to_ids(list(names))
+        self.marks = Marks(begin=begin, end=end, image_begin=image_begin, image_end=image_end)
+
+    def block(self, text: str) -> Tensor:
+        """The ids of a text block, int64 [L]."""
+        ids = self._tokenizer.encode(text)
+        return torch.tensor([self.marks.begin, *ids, self.marks.end])
+
+    def start(self) -> Tensor:
+        """What a text that the model writes starts with, int64 [1]."""
+        return torch.tensor([self.marks.begin])
+
+    def text(self, written: Tensor) -> str:
+        """What the model wrote after `start`, up to its end mark."""
+        whole: str = self._tokenizer.decode([self.marks.begin, *written.tolist()])
+        return whole.split(_END)[0].split(_BEGIN)[1]
