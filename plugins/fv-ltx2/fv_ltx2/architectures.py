@@ -30,35 +30,20 @@ class Family:
 
 
 _GEMMA_3_12B: Config = {
-    "text_config": {
-        "vocab_size": 262208,
-        "hidden_size": 3840,
-        "intermediate_size": 15360,
-        "num_hidden_layers": 48,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 256,
-        "sliding_window": 1024,
-        "query_pre_attn_scalar": 256,
-        "max_position_embeddings": 131072,
-        "rope_parameters": {
-            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-        },
+    "vocab_size": 262208,
+    "hidden_size": 3840,
+    "intermediate_size": 15360,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 256,
+    "sliding_window": 1024,
+    "query_pre_attn_scalar": 256,
+    "max_position_embeddings": 131072,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
     },
-    "vision_config": {
-        "hidden_size": 1152,
-        "intermediate_size": 4304,
-        "num_hidden_layers": 27,
-        "num_attention_heads": 16,
-        "image_size": 896,
-        "patch_size": 14,
-        "vision_use_head": False,
-    },
-    "mm_tokens_per_image": 256,
-    "image_token_index": 262144,
-    "boi_token_index": 255999,
-    "eoi_token_index": 256000,
 }
 
 _CONNECTORS: Config = {
@@ -187,34 +172,19 @@ _VOCODER: Config = {
 }
 
 _TINY_GEMMA: Config = {
-    "text_config": {
-        "vocab_size": 400,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 16,
-        "sliding_window": 64,
-        "query_pre_attn_scalar": 16,
-        "max_position_embeddings": 2048,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "bos_token_id": 2,
-    },
-    "vision_config": {
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 28,
-        "patch_size": 14,
-        "vision_use_head": False,
-    },
-    "mm_tokens_per_image": 4,
-    "image_token_index": 9,
-    "boi_token_index": 7,
-    "eoi_token_index": 8,
+    "vocab_size": 400,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "sliding_window": 64,
+    "query_pre_attn_scalar": 16,
+    "max_position_embeddings": 2048,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "bos_token_id": 2,
 }
 
 _TINY_CONNECTORS: Config = {
@@ -285,7 +255,7 @@ _TINY_VOCODER: Config = {
 }
 
 PUBLISHED: Final = Family(
-    text=Architecture(config=_GEMMA_3_12B, parameters=12_187_325_040),
+    text=Architecture(config=_GEMMA_3_12B, parameters=11_766_034_176),
     connectors=Architecture(config=_CONNECTORS, parameters=3_172_227_584),
     transformer=Architecture(config=_TRANSFORMER, parameters=18_988_838_144),
     vae=Architecture(config=_VAE, parameters=726_105_969),
@@ -294,11 +264,11 @@ PUBLISHED: Final = Family(
     vocoder=Architecture(config=_VOCODER, parameters=128_537_448),
 )
 TINY: Final = Family(
-    text=Architecture(config=_TINY_GEMMA, parameters=40_256),
+    text=Architecture(config=_TINY_GEMMA, parameters=28_512),
     connectors=Architecture(config=_TINY_CONNECTORS, parameters=32_132),
     transformer=Architecture(config=_TINY_TRANSFORMER, parameters=196_968),
     vae=Architecture(config=_TINY_VAE, parameters=331_139),
-    upsampler=Architecture(config=_TINY_UPSAMPLER, parameters=161_896),
+    upsampler=Architecture(config=_TINY_UPSAMPLER, parameters=618_696),
     audio_vae=Architecture(config=_TINY_AUDIO_VAE, parameters=18_698),
     vocoder=Architecture(config=_TINY_VOCODER, parameters=76_350),
 )

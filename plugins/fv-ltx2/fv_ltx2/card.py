@@ -37,7 +37,7 @@ _AUDIO: Final = {
 }
 _GUIDANCE: Final = {
     "audio_guidance": ParamRule(
-        doc="guidance of the sound by the negative prompt; 1 is off", default=7.0, lowest=1.0, highest=100.0
+        doc="guidance of the sound by the negative prompt, with guidance above 1; 1 is off", default=7.0, lowest=1.0, highest=100.0
     ),
     "stg": ParamRule(
         doc="guidance of the picture away from a pass that skips self-attention in one block; 0 is off",
@@ -58,26 +58,34 @@ _GUIDANCE: Final = {
 
 
 def _component(
-    name: str, folder: str, architecture: Architecture, *others: str, **params: int
+    name: str, folders: tuple[str, ...], architecture: Architecture, *, memory: str = "", **params: int
 ) -> ComponentSpec:
     return ComponentSpec(
         load=f"fv_ltx2.loading:{name}",
-        subfolders=(folder, *others),
+        subfolders=folders,
         config=architecture.config,
         params=params,
         parameters=architecture.parameters,
-        activation=f"fv_ltx2.memory:{name}",
+        activation=f"fv_ltx2.memory:{memory or name}",
     )
 
 
-def _one_stage(family: Family, max_length: int) -> dict[str, ComponentSpec]:
+def _one_stage(family: Family, max_length: int, *, prompts: int) -> dict[str, ComponentSpec]:
+    """`prompts`: how many go through the connectors and the transformer at once, 2 with guidance."""
+    of_two = "_of_two" if prompts == 2 else ""
     return {
-        "text": _component("text_encoder", "text_encoder", family.text, "tokenizer", max_length=max_length),
-        "connectors": _component("connectors", "connectors", family.connectors),
-        "transformer": _component("transformer", "transformer", family.transformer),
-        "vae": _component("vae", "vae", family.vae, image_crf=33),
-        "audio_vae": _component("audio_vae", "audio_vae", family.audio_vae),
-        "vocoder": _component("vocoder", "vocoder", family.vocoder),
+        "text": _component(
+            "text_encoder", ("text_encoder", "tokenizer"), family.text, max_length=max_length
+        ),
+        "connectors": _component(
+            "connectors", ("connectors",), family.connectors, memory=f"connectors{of_two}"
+        ),
+        "transformer": _component(
+            "transformer", ("transformer",), family.transformer, memory=f"transformer{of_two}"
+        ),
+        "vae": _component("vae", ("vae",), family.vae, image_crf=33),
+        "audio_vae": _component("audio_vae", ("audio_vae",), family.audio_vae),
+        "vocoder": _component("vocoder", ("vocoder",), family.vocoder),
     }
 
 
@@ -91,8 +99,8 @@ def _two_stages(family: Family, max_length: int) -> dict[str, ComponentSpec]:
         activation="fv_ltx2.memory:statistics",
     )
     return {
-        **_one_stage(family, max_length),
-        "upsampler": _component("upsampler", "latent_upsampler", family.upsampler),
+        **_one_stage(family, max_length, prompts=1),
+        "upsampler": _component("upsampler", ("latent_upsampler",), family.upsampler),
         "statistics": statistics,
     }
 
@@ -156,7 +164,7 @@ BASE = derive(
     DISTILLED,
     model_id="ltx2/2.3-base",
     summary="LTX-2.3 video with sound in one stage with full guidance; its configs, no file of it seen here",
-    components=_one_stage(PUBLISHED, 1024),
+    components=_one_stage(PUBLISHED, 1024, prompts=2),
     loops=_one_stage_loops(PUBLISHED, skip=28),
     programs={TaskType.T2V: one_stage(image=False), TaskType.I2V: one_stage(image=True)},
     recipe=RecipeSpec(assumes_loop=SEMANTICS, steps=30, guidance=3.0),
@@ -193,7 +201,7 @@ TINY_BASE = derive(
     BASE,
     model_id="ltx2/tiny-base",
     summary="one guided stage at toy size; untrained, so its clips and sounds are noise",
-    components=_one_stage(TINY, 64),
+    components=_one_stage(TINY, 64, prompts=2),
     loops=_one_stage_loops(TINY, skip=1),
     recipe={"method": Method.UNTRAINED, "steps": 8},
     checkpoint=None,

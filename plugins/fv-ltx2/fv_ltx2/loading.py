@@ -10,15 +10,13 @@ from diffusers import AutoencoderKLLTX2Audio, AutoencoderKLLTX2Video, LTX2VideoT
 from diffusers.pipelines.ltx2.connectors import LTX2TextConnectors
 from diffusers.pipelines.ltx2.latent_upsampler import BlurDownsample, LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.vocoder import DownSample1d, LTX2VocoderWithBWE, UpSample1d
-from safetensors import safe_open
-from torch import Tensor, nn
-from transformers import AutoTokenizer, Gemma3Config, Gemma3ForConditionalGeneration
+from torch import nn
+from transformers import AutoTokenizer, Gemma3TextConfig, Gemma3TextModel
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 
 from fv_core.card import LoadContext
-from fv_core.errors import WeightsError
 from fv_ltx2.audio import AudioVae, Vocoder
-from fv_ltx2.statistics import LatentStatistics, Statistics, seeded
+from fv_ltx2.statistics import LatentStatistics, MeanAndSpread, Statistics, made
 from fv_ltx2.text import Connectors, TextEncoder
 from fv_ltx2.transformer import Transformer
 from fv_ltx2.video import Upsampler, Vae
@@ -27,16 +25,24 @@ _ASSETS = Path(__file__).parent / "assets"
 
 
 def text_encoder(context: LoadContext) -> TextEncoder:
-    """Gemma 3 with its tokenizer. The language head is tied and never runs."""
-    config = Gemma3Config(**context.config())
+    """Gemma 3 with its tokenizer, without its eyes: a checkpoint's vision tower is left where it is."""
+    config = context.config()
+    text = config.get("text_config", config)
+    assert isinstance(text, dict)
+    settled = Gemma3TextConfig(**text)
     with torch.device("meta"):
-        module = Gemma3ForConditionalGeneration(config)
-    _real_gemma_buffers(module, config)
-    context.fill(_as_in_files(module), initialise=_initialise)
-    module.lm_head.weight = module.model.language_model.embed_tokens.weight
+        module = Gemma3TextModel(settled)
+    module.rotary_emb = Gemma3RotaryEmbedding(settled)  # buffers that no file holds
+    module.embed_tokens.embed_scale = torch.tensor(module.embed_tokens.scalar_embed_scale)
+    module = context.fill(
+        module,
+        names={name: f"language_model.model.{name}" for name, _ in module.named_parameters()},
+        others=("vision_tower", "multi_modal_projector", "language_model.lm_head"),
+        initialise=_initialise,
+    )
     root = _ASSETS if context.folder is None else context.folder
     tokenizer = AutoTokenizer.from_pretrained(root / "tokenizer", local_files_only=True)
-    return TextEncoder(module.eval(), tokenizer, int(context.spec.params["max_length"]))
+    return TextEncoder(module, tokenizer, int(context.spec.params["max_length"]))
 
 
 def connectors(context: LoadContext) -> Connectors:
@@ -92,43 +98,22 @@ def vocoder(context: LoadContext) -> Vocoder:
 
 
 def statistics(context: LoadContext) -> Statistics:
-    """The latent statistics, from the first two subfolders: the video autoencoder's and the audio autoencoder's."""
-    config = context.config()
-    if context.folder is None:
-        video, audio = (seeded(int(context.spec.params[name])) for name in ("video_channels", "audio_features"))
-    else:
-        video, audio = (_read(context.folder / name) for name in context.spec.subfolders[:2])
-    scaling = config.get("scaling_factor", 1.0)
+    """The latent statistics out of the files of both autoencoders, which are the first two subfolders."""
+    params, scaling = context.spec.params, context.config().get("scaling_factor", 1.0)
     assert isinstance(scaling, (int, float))
     module = LatentStatistics(
-        video_mean=video[0], video_std=video[1], audio_mean=audio[0], audio_std=audio[1], scaling=scaling
+        video=MeanAndSpread(int(params["video_channels"])),
+        audio=MeanAndSpread(int(params["audio_features"])),
+        scaling=scaling,
     )
-    return Statistics(module.to(context.device, context.dtype))
-
-
-def _as_in_files(module: Gemma3ForConditionalGeneration) -> nn.Module:
-    """The same parts under the names that checkpoints give them."""
-    language = nn.Module()
-    language.model = module.model.language_model
-    files = nn.Module()
-    files.language_model = language
-    files.vision_tower = module.model.vision_tower
-    files.multi_modal_projector = module.model.multi_modal_projector
-    return files
-
-
-def _real_gemma_buffers(module: Gemma3ForConditionalGeneration, config: Gemma3Config) -> None:
-    """Buffers that no file holds."""
-    language = module.model.language_model
-    language.rotary_emb = Gemma3RotaryEmbedding(config.text_config)
-    language.embed_tokens.embed_scale = torch.tensor(language.embed_tokens.scalar_embed_scale)
-    positions = module.model.vision_tower.embeddings.position_ids
-    module.model.vision_tower.embeddings.position_ids = torch.arange(positions.shape[-1]).expand((1, -1))
+    for part, folder in zip((module.video, module.audio), context.spec.subfolders, strict=True):
+        context.fill(part, subfolder=folder, others=("encoder", "decoder"))
+    return Statistics(module.eval())
 
 
 def _real_statistics(module: AutoencoderKLLTX2Video | AutoencoderKLLTX2Audio) -> None:
     """A folder overwrites them."""
-    module.latents_mean, module.latents_std = seeded(len(module.latents_mean))
+    module.latents_mean, module.latents_std = made(len(module.latents_mean))
 
 
 def _real_spectra(module: LTX2VocoderWithBWE) -> None:
@@ -143,27 +128,6 @@ def _real_spectra(module: LTX2VocoderWithBWE) -> None:
     centres = torch.linspace(0, frequencies - 1, bands)[:, None]
     distance = (torch.arange(frequencies)[None, :] - centres).abs() * bands / frequencies
     module.mel_stft.mel_basis = (1 - distance).clamp(min=0) / frequencies
-
-
-def _read(folder: Path) -> tuple[Tensor, Tensor]:
-    """latents_mean and latents_std of an autoencoder, and nothing else of it.
-
-    Raises:
-        WeightsError: FV254, no file of the folder holds them.
-    """
-    found: dict[str, Tensor] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt", device="cpu") as file:
-            for name in {"latents_mean", "latents_std"} & set(file.keys()):
-                found[name] = file.get_tensor(name).clone()
-    if len(found) < 2:
-        raise WeightsError(
-            "FV254",
-            name=str(folder),
-            rule="holds no latents_mean and latents_std",
-            remedy="Use the checkpoint that the card was made for.",
-        )
-    return found["latents_mean"], found["latents_std"]
 
 
 def _initialise(module: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Guidance of a request per modality, and what of it cannot be meant."""
+"""Guidance of a request per modality, and what of it the reference cannot do."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ REQUEST_PARAMS: Final = (
 
 
 def scales_of(request: ResolvedRequest) -> tuple[Scales, Scales]:
-    """Guidance of video and of audio.
+    """Guidance of video and of audio. Where guidance is 1 there is no negative prompt for either.
 
     Raises:
-        RequestError: FV310 audio alone cannot be guided by the negative prompt, FV314 the reference cannot switch a
-            term off for audio alone.
+        RequestError: FV314, the reference cannot switch a term off for audio alone.
     """
     video = Scales(
         cfg=request.guidance,
@@ -28,20 +27,11 @@ def scales_of(request: ResolvedRequest) -> tuple[Scales, Scales]:
         rescale=_value(request, "rescale", 0.0),
     )
     audio = Scales(
-        cfg=_value(request, "audio_guidance", 1.0) if "audio_guidance" in request.params else video.cfg,
+        cfg=_value(request, "audio_guidance", 1.0) if request.guidance > 1 else 1.0,
         stg=_value(request, "audio_stg", 0.0),
         modality=_value(request, "audio_modality", 1.0),
         rescale=_value(request, "audio_rescale", 0.0),
     )
-    if audio.cfg > 1 and video.cfg <= 1:
-        raise RequestError(
-            "FV310",
-            name="params.audio_guidance",
-            value=audio.cfg,
-            rule="has no negative prompt to work with: guidance is off",
-            legal="1, or any with guidance above 1",
-            remedy="Set guidance above 1, or audio_guidance to 1.",
-        )
     if request.numerics is Numerics.REFERENCE:
         _check_reference("audio_stg", audio.stg, video.stg)
         _check_reference("audio_rescale", audio.rescale, video.rescale)

@@ -15,28 +15,33 @@ from torch import Tensor, nn
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
 from fv_ltx2.rows import tensor
 
+_PER_CHANNEL = (-1, 1, 1, 1)
+
+class MeanAndSpread(nn.Module):
+    """Of one latent, under the names of its autoencoder's file: latents_mean and latents_std [count]."""
+
+    latents_mean: Tensor
+    latents_std: Tensor
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        mean, std = made(count)
+        self.register_buffer("latents_mean", mean)
+        self.register_buffer("latents_std", std)
+
+    def like(self, latent: Tensor, shape: tuple[int, ...] = (-1,)) -> tuple[Tensor, Tensor]:
+        """Both in the latent's dtype and on its device, in a shape that broadcasts over it."""
+        return self.latents_mean.view(shape).to(latent), self.latents_std.view(shape).to(latent)
+
 
 class LatentStatistics(nn.Module):
-    """video_mean and video_std [C], audio_mean and audio_std [C * M]; `scaling` of the video latents."""
+    """Of the video latent [C] and of the audio latent [C * M]; `scaling` of the video latent."""
 
-    def __init__(
-        self, *, video_mean: Tensor, video_std: Tensor, audio_mean: Tensor, audio_std: Tensor, scaling: float
-    ) -> None:
+    def __init__(self, *, video: MeanAndSpread, audio: MeanAndSpread, scaling: float) -> None:
         super().__init__()
-        self.register_buffer("video_mean", video_mean)
-        self.register_buffer("video_std", video_std)
-        self.register_buffer("audio_mean", audio_mean)
-        self.register_buffer("audio_std", audio_std)
+        self.video = video
+        self.audio = audio
         self.scaling = scaling
-
-    def of_video(self, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and spread as [C, 1, 1, 1], in the latent's dtype."""
-        mean, std = self.get_buffer("video_mean"), self.get_buffer("video_std")
-        return mean.view(-1, 1, 1, 1).to(latent), std.view(-1, 1, 1, 1).to(latent)
-
-    def of_audio(self, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and spread as [C * M], in the latent's dtype."""
-        return self.get_buffer("audio_mean").to(latent), self.get_buffer("audio_std").to(latent)
 
 
 class Statistics:
@@ -56,23 +61,23 @@ class Statistics:
         ]
 
     def _denormalised(self, latent: Tensor, audio: Tensor) -> dict[str, Tensor]:
-        mean, std = self.module.of_video(latent)
-        audio_mean, audio_std = self.module.of_audio(audio)
+        mean, std = self.module.video.like(latent, _PER_CHANNEL)
+        audio_mean, audio_std = self.module.audio.like(audio)
         return {
             "latent": latent * std / self.module.scaling + mean,
             "audio_latent": audio * audio_std + audio_mean,
         }
 
     def _normalised(self, latent: Tensor, audio: Tensor) -> dict[str, Tensor]:
-        mean, std = self.module.of_video(latent)
-        audio_mean, audio_std = self.module.of_audio(audio)
+        mean, std = self.module.video.like(latent, _PER_CHANNEL)
+        audio_mean, audio_std = self.module.audio.like(audio)
         return {
             "latent": (latent - mean) * self.module.scaling / std,
             "audio_latent": (audio - audio_mean) / audio_std,
         }
 
 
-def seeded(count: int) -> tuple[Tensor, Tensor]:
+def made(count: int) -> tuple[Tensor, Tensor]:
     """Mean and spread [count] for weights that are made and not trained: neither 0 and 1 nor alike."""
     steps = torch.arange(count, dtype=torch.float32)
     return 0.25 * torch.sin(steps), 1.0 + 0.25 * torch.cos(steps)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from diffusers.pipelines.ltx2.connectors import LTX2TextConnectors
 from torch import Tensor
-from transformers import Gemma3ForConditionalGeneration
+from transformers import Gemma3TextModel
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
 from fv_ltx2.rows import tensor
@@ -24,7 +24,7 @@ class TextEncoder:
     on the left; the mask is 0 there. One prompt per forward, as the reference has it.
     """
 
-    def __init__(self, module: Gemma3ForConditionalGeneration, tokenizer: Any, max_length: int) -> None:
+    def __init__(self, module: Gemma3TextModel, tokenizer: Any, max_length: int) -> None:
         self.module = module
         self.tokenizer = tokenizer
         self.tokenizer.padding_side = "left"
