@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from fv_core.card import derive
+from fv_core.codec import JSON
 from fv_core.errors import FvError
 from fv_core.extend.chain import Chain
 from fv_core.loop import WorkKind
@@ -17,6 +18,7 @@ from fv_core.parity.taps import steps
 from fv_core.parity.trial import Finding
 from fv_core.request import Numerics
 from fv_core.runtime.extensions import check_recipe
+from fv_core.runtime.run import RequestRun
 
 
 def state(trial: InterceptorTrial) -> Finding:
@@ -28,7 +30,7 @@ def state(trial: InterceptorTrial) -> Finding:
             at = f"after step {taken}, in {step.node.id}"
             try:
                 with closing(trial.engine.resume(trial.engine.snapshot(job))) as again:
-                    if fingerprint(again.run.chain.states) != fingerprint(job.run.chain.states):
+                    if _states(again.run) != _states(job.run):
                         wrong.append(f"{at}, its state comes back as another")
             except FvError as error:
                 wrong.append(f"{at}: {error.code}: {error.message}")
@@ -73,7 +75,9 @@ def resume(trial: InterceptorTrial) -> Finding:
         for step in steps(job):
             taken += 1
             with closing(trial.engine.resume(trial.engine.snapshot(job))) as again:
-                again.run.extensions = again.run.chain.enabled = (trial.fresh(),)
+                again.run.extensions = (trial.fresh(),)
+                for node in again.run.frontier.values():
+                    node.chain.enabled = again.run.extensions
                 while not again.done:
                     again.step()
                 if bits(trial.engine.clip(again).tensors) != trial.alone[0]:
@@ -134,3 +138,7 @@ def _refuses(attempt: Callable[[], object]) -> bool:
     except FvError:
         return True
     return False
+
+
+def _states(run: RequestRun) -> JSON:
+    return fingerprint({ident: node.chain.states for ident, node in run.frontier.items()})
