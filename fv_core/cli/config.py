@@ -14,6 +14,7 @@ from fv_core.card import ModelCard
 from fv_core.cli.generate import generate
 from fv_core.cli.output import Out
 from fv_core.cli.settings import configurable, origins
+from fv_core.cli.sources import variable
 from fv_core.home import home
 from fv_core.plugins import find_card
 from fv_core.runtime.models import default_model
@@ -61,7 +62,7 @@ def _options(ctx: click.Context, given: list[str]) -> Iterator[_Setting]:
             continue
         origin = {
             ParameterSource.COMMANDLINE: "flag",
-            ParameterSource.ENVIRONMENT: _variable(option, inner),
+            ParameterSource.ENVIRONMENT: variable(option, inner),
             ParameterSource.DEFAULT_MAP: str(files.get(option.name, "")),
         }
         yield _Setting(
@@ -81,13 +82,6 @@ def _of_card(card: ModelCard) -> dict[str, object]:
         "guidance": recipe.guidance,
         "negative": defaults.negative_prompt,
     }
-
-
-def _variable(option: click.Option, ctx: click.Context) -> str:
-    """The variable that gave the value: the first of its names that is set."""
-    listed = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
-    names = [*listed, f"{ctx.auto_envvar_prefix}_{str(option.name).upper()}"]
-    return next((name for name in names if os.environ.get(name)), names[-1])
 
 
 def _variables() -> Iterator[_Setting]:

@@ -6,6 +6,7 @@ import click
 
 from fv_core.card import ModelCard
 from fv_core.card.schema import request_schema
+from fv_core.cli.commands import Group
 from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import presence
@@ -19,7 +20,7 @@ _AS_JSON = click.option(
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @_AS_JSON
 @click.pass_context
 def models(ctx: click.Context, as_json: bool) -> None:

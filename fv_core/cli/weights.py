@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from fv_core.card import CheckpointManifest, ModelCard
+from fv_core.cli.commands import Group
 from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out, human_bytes
 from fv_core.errors import WeightsError
@@ -27,7 +28,7 @@ _AS_JSON = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def weights() -> None:
     """Fetch, list, verify and find model weights."""
 

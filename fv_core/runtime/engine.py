@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -94,6 +95,7 @@ class Engine:
         self._instances: dict[str, ModelInstance] = {}
         self._stores = Stores()
         self._ids = itertools.count(1)
+        self._name = secrets.token_hex(3)  # a request that is resumed elsewhere keeps its id
         self._closed = False
 
     def plan(self, request: Request) -> RunPlan:
@@ -170,7 +172,7 @@ class Engine:
         plan = self._plan(card, settled)
         admit(plan, instance)
         instance.check(tuple(plan.weights))
-        job = self._job(f"r{next(self._ids)}", settled, instance, cancel, observer)
+        job = self._job(f"r{next(self._ids)}-{self._name}", settled, instance, cancel, observer)
         with _closing_on_error(job):
             job.announce()
         return job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fv_core import (
     Engine,
     Failed,
     Finished,
+    Loading,
     MediaChunk,
     OutputSpec,
     Request,
@@ -120,8 +122,11 @@ def test_events_tell_every_step_in_order_and_every_frame_once(engine: Engine, as
     events: list[RequestEvent] = []
     clip = engine.run(ask(frames=9, steps=3), observer=events.append)
     assert [type(event) for event in events] == [
-        Started, StepDone, StepDone, *[StepDone] * 3, StepDone, *[StepDone, MediaChunk] * 3, Finished,
+        Started, Loading, StepDone, StepDone, Loading, *[StepDone] * 3, Loading, StepDone,
+        *[StepDone, MediaChunk] * 3, Finished,
     ]  # fmt: skip
+    loaded = [event.component for event in events if isinstance(event, Loading)]
+    assert loaded == ["text", "transformer", "vae"]
     started, finished = events[0], events[-1]
     assert isinstance(started, Started)
     assert isinstance(finished, Finished)
@@ -139,6 +144,14 @@ def test_events_tell_every_step_in_order_and_every_frame_once(engine: Engine, as
     assert [chunk.index for chunk in chunks] == [0, 1, 2]
     assert np.array_equal(np.concatenate([chunk.frames for chunk in chunks]), clip.frames)
     assert len({event.request_id for event in events}) == 1
+
+
+def test_ids_of_requests_are_those_of_one_engine_and_go_with_a_snapshot(engine: Engine, ask: Ask) -> None:
+    with Engine(["wan21/tiny"], device="cpu") as other, closing(other.start(ask())) as theirs:
+        theirs.step()
+        taken = other.snapshot(theirs)
+        with closing(engine.start(ask())) as ours, closing(engine.resume(taken)) as resumed:
+            assert resumed.run.id == theirs.run.id != ours.run.id
 
 
 def test_failure_is_the_last_event(engine: Engine, watch: Any, ask: Ask) -> None:
