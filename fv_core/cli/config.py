@@ -42,7 +42,7 @@ def config(ctx: click.Context, options: tuple[str, ...], as_json: bool) -> None:
     `fv generate` may be given to see what they change.
     """
     out = ctx.ensure_object(Out)
-    found = [*_options(ctx, list(options)), *_variables()]
+    found = [*_options(ctx, list(options)), *_variables(ctx)]
     if as_json:
         out.document({"settings": [asdict(one) for one in found]})
         return
@@ -84,14 +84,14 @@ def _of_card(card: ModelCard) -> dict[str, object]:
     }
 
 
-def _variables() -> Iterator[_Setting]:
-    """What only variables set."""
+def _variables(ctx: click.Context) -> Iterator[_Setting]:
+    """What variables set, and `--plugins` in place of one."""
     built_in: dict[str, Any] = {"FV_HOME": str(home()), "FV_PLUGINS": None, "FV_STRICT_PLUGINS": None}
     for name, default in {**built_in, "FV_DEBUG": None, "NO_COLOR": None}.items():
         value = os.environ.get(name)
-        yield _Setting(
-            name=name, value=default if value is None else value, origin="built in" if value is None else name
-        )
+        flag = name == "FV_PLUGINS" and ctx.find_root().params.get("plugins") is not None
+        origin = "flag" if flag else "built in" if value is None else name
+        yield _Setting(name=name, value=default if value is None else value, origin=origin)
 
 
 def _plain(value: object) -> object:

@@ -53,7 +53,11 @@ def models(ctx: click.Context, as_json: bool) -> None:
 @_AS_JSON
 @click.pass_obj
 def show(out: Out, model_id: str, schema: bool, as_json: bool) -> None:
-    """Show the card of model ID; with --json, the canonical text that its digest is the sha256 of."""
+    """Show the card of model ID.
+
+    With --json all of it, as `ModelCard.from_json` reads it. Its digest is not that of this text: values that a card
+    leaves at their defaults do not count.
+    """
     card = find_card(model_id)
     if schema:
         out.document(request_schema(card))

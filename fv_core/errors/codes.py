@@ -217,6 +217,11 @@ _CARD = (
         "and no rule can judge it.",
     ),
     _row(
+        "FV218", "card claims a rung that cannot be measured", 3, 503, "card_invalid",
+        "The ladder of parity is C0 to C4, and this fv-core measures C0 and C1. A claim of a higher rung could never be "
+        "certified, so the card is refused when it loads rather than when it is checked.",
+    ),
+    _row(
         "FV251", "weights are not on this machine", 3, 503, "weights_missing",
         "fv never downloads unasked. `fv weights pull ID` fetches them, size first; `--weights PATH` uses a "
         "folder you already have.",

@@ -74,7 +74,7 @@ def _decoded(data: bytes) -> Sidecar:
     schema = stored.pop("schema", None) if isinstance(stored, dict) else None
     if schema != _SCHEMA:
         raise codec.DecodeError(f"its schema is {schema!r}, not {_SCHEMA!r}")
-    return codec.decode(Sidecar, {"scale": 1, **stored})  # the first ones stated no scale
+    return codec.decode(Sidecar, stored)
 
 
 def _unusable(path: str | Path, rule: str) -> RequestError:
