@@ -11,7 +11,9 @@ from fv_core.media import frames_from_video
 from fv_core.request import Failed, Finished, Loading, MediaChunk, RequestEvent, Started, StepDone
 from fv_core.runtime.executor import Executed, Work, execute_timed
 from fv_core.runtime.faults import as_fv_error
+from fv_core.runtime.instance import closed
 from fv_core.runtime.run import RequestRun
+from fv_core.runtime.scope import over
 
 Observer: TypeAlias = Callable[[RequestEvent], None]
 
@@ -44,11 +46,27 @@ class Job:
         )
 
     def step(self) -> None:
-        """One step of this job alone; a failure is kept in `error`."""
+        """One step of this job alone; a failure is kept in `error`.
+
+        Raises:
+            RunError: FV509, it is done or was closed.
+        """
         advance([self])
+
+    def require_going(self) -> None:
+        """Raises:
+        RunError: FV509, the job is done, or was closed by who started it.
+        """
+        if self.done:
+            raise over(self.run.id, "has no step left: it is done") from self.error
+        if self.run.scope.closed and not self.run.instance.closed:
+            raise over(self.run.id, "has no step left: it was closed")
 
     def work(self) -> Work | None:
         """The next step; None if asking for it failed."""
+        if self.run.instance.closed:
+            self.fail(closed(f"model {self.run.request.model}"))
+            return None
         try:
             work = self.run.work()
         except Exception as error:
@@ -125,7 +143,13 @@ class Job:
 
 
 def advance(jobs: Sequence[Job]) -> None:
-    """One step of each job, together, so that compatible calls can share a forward."""
+    """One step of each job, together, so that compatible calls can share a forward.
+
+    Raises:
+        RunError: FV509, one of them is done or was closed; none is stepped then.
+    """
+    for job in jobs:
+        job.require_going()
     works = [(job, work) for job in jobs if (work := job.work()) is not None]
     done = execute_timed([work for _, work in works])
     round_s = sum(one.seconds for one in done)

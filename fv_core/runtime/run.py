@@ -119,6 +119,16 @@ class RequestRun:
         assert isinstance(tensor, Tensor), f"slot {slot} holds a {type(tensor).__name__}"
         return tensor
 
+    def needed_slots(self) -> set[str]:
+        """What later nodes read, and what the caller gets."""
+        reads = {slot for node in self.nodes[self.node :] for slot in node.reads.values()}
+        return reads | self.returned_slots()
+
+    def returned_slots(self) -> set[str]:
+        """The slots whose tensors the caller gets."""
+        program = self.instance.card.programs[self.request.task]
+        return set(program.artifacts.values()) | set(self.request.keep)
+
     def _init(self) -> Any:
         node = self.current
         optional = node.optional if isinstance(node, LoopNode) else ()
@@ -149,9 +159,7 @@ class RequestRun:
 
     def _drop_unread_slots(self) -> None:
         """Frees what no later node reads and nobody asked for."""
-        program = self.instance.card.programs[self.request.task]
-        needed = {slot for node in self.nodes[self.node :] for slot in node.reads.values()}
-        needed |= set(program.artifacts.values()) | set(self.request.keep)
+        needed = self.needed_slots()
         self.slots = {slot: value for slot, value in self.slots.items() if slot in needed}
 
     def _held(self) -> frozenset[Any]:

@@ -92,10 +92,13 @@ class RequestSnapshot:
             if metadata["sha256"] != _digest(metadata["fv"], tensors):
                 raise mismatch("file", str(path), "is damaged: its content is not what was written")
             parts = json.loads(metadata["fv"])
-            header = codec.decode(SnapshotHeader, parts["header"])
-        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-            raise mismatch("file", str(path), f"is not a snapshot: {error}") from error
-        return cls(header=header, body=parts["body"], tensors=tensors)
+            header, body = codec.decode(SnapshotHeader, parts["header"]), parts["body"]
+            if not isinstance(body, dict):
+                raise codec.DecodeError(f"expected an object, got {body!r}")
+        # RecursionError: brackets nested without end
+        except (OSError, KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
+            raise mismatch("file", str(path), f"is not a snapshot: {_brief(error)}") from error
+        return cls(header=header, body=body, tensors=tensors)
 
 
 class TensorLeaves:
@@ -174,12 +177,29 @@ def restore(run: RequestRun, snapshot: RequestSnapshot) -> None:
         run.node = snapshot.header.node
         run.notes = snapshot.header.notes
         run.slots = dict(codec.decode(dict[str, Tensor | ValueRef | str], body["slots"], leaves))
+        _check_slots(run)
         if body["state"] is not None:
             run.state = codec.decode(run.loop.State, body["state"], leaves)
         for ident, branch, state in body["interceptors"]:
             run.chain.states[ident, branch] = codec.decode(_state_type(run.extensions, ident), state, leaves)
-    except (codec.DecodeError, KeyError, IndexError, TypeError) as error:
-        raise mismatch("body", None, f"does not fit the card: {error}") from error
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
+        raise mismatch("body", None, f"does not fit the card: {_brief(error)}") from error
+
+
+def _check_slots(run: RequestRun) -> None:
+    """A run between two steps holds what its earlier nodes wrote and anybody still needs, and nothing of its own."""
+    given = {"request.prompt": run.request.prompt, "request.negative_prompt": run.request.negative_prompt}
+    written = {slot for node in run.nodes[: run.node] for slot in node.writes.values()} | given.keys()
+    if odd := sorted(run.slots.keys() - written) + sorted(written & run.needed_slots() - run.slots.keys()):
+        raise codec.DecodeError(f"slots that should not be there, or are missing: {', '.join(odd)}")
+    for slot, value in run.slots.items():
+        returned = slot in run.returned_slots() - given.keys()
+        if value != given[slot] if slot in given else returned and isinstance(value, str):
+            raise codec.DecodeError(f"slot {slot} holds {value!r}")
+
+
+def _brief(error: Exception) -> str:
+    return str(error)[:200] or type(error).__name__
 
 
 def mismatch(name: str, value: object, rule: str) -> RunError:
