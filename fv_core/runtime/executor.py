@@ -132,6 +132,9 @@ class _Call:
         return task.error is None
 
     def accept(self, computed: ComponentOutput) -> None:
+        """Takes in what came back; nothing once another call of the request has failed."""
+        if self.task.error is not None:
+            return
         work = self.task.work
         try:
             work.chain.computed(self.call, work.plan, computed.output)
