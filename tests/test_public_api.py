@@ -18,6 +18,7 @@ EXPORTED = [
     "FvError",
     "Interceptor",
     "InterceptorSpec",
+    "Loading",
     "LoopSpec",
     "MediaChunk",
     "ModalPart",

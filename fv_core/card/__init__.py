@@ -1,6 +1,7 @@
 """Cards: typed, validated (recipe, runtime) pairs. Free of torch and numpy."""
 
 from fv_core.card.card import (
+    IMPLEMENTED,
     LADDER,
     CheckpointManifest,
     Defaults,
@@ -21,6 +22,7 @@ from fv_core.card.limits import FrameRule, ParamRule, SizeRule
 from fv_core.card.validate import validate
 
 __all__ = [
+    "IMPLEMENTED",
     "LADDER",
     "CheckpointManifest",
     "ComponentSpec",

@@ -29,6 +29,9 @@ class Rung(StrEnum):
 LADDER: Final = tuple(Rung)
 """All rungs in order."""
 
+IMPLEMENTED: Final = (Rung.COMPONENT, Rung.TRAJECTORY)
+"""The rungs that fv can measure, and so those that a card may claim."""
+
 
 class Method(StrEnum):
     """How the weights came to be."""

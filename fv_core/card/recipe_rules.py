@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from fv_core.card.card import LADDER, ModelCard, SigmaRule
+from fv_core.card.card import IMPLEMENTED, LADDER, ModelCard, SigmaRule
 from fv_core.errors import CardError
 from fv_core.program import LoopNode
 
@@ -103,6 +103,20 @@ def parity(card: ModelCard) -> Iterator[CardError]:
         told = ", ".join(claimed) or "no rung"
         legal = ", ".join(rung for rung in LADDER if rung >= required)
         yield _rung("recipe.consistency_required", required, f"is more than the card claims: {told}", legal)
+
+
+def measurable(card: ModelCard) -> Iterator[CardError]:
+    """FV218: every rung of the ladder that the card claims is one that fv can measure."""
+    for rung in () if card.parity is None else card.parity.rungs:
+        if rung in LADDER and rung not in IMPLEMENTED:
+            yield CardError(
+                "FV218",
+                name="parity.rungs",
+                value=str(rung),
+                rule="is a rung that fv cannot measure yet, so nothing could ever certify the claim",
+                legal=", ".join(IMPLEMENTED),
+                remedy="Claim what is measured.",
+            )
 
 
 def _rung(name: str, value: object, rule: str, legal: str) -> CardError:

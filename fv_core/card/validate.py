@@ -11,7 +11,7 @@ from fv_core.card.card import LatentSpec, ModelCard
 from fv_core.card.limits import MAX_FPS, MIN_FPS, FrameRule, SizeRule
 from fv_core.card.placement import placements
 from fv_core.card.reads import reads
-from fv_core.card.recipe_rules import assumed_loop, made_in, parity, sampler_facts
+from fv_core.card.recipe_rules import assumed_loop, made_in, measurable, parity, sampler_facts
 from fv_core.card.value_types import value_types
 from fv_core.errors import CardError
 from fv_core.program import REQUEST_NUMBERS, Compare, ComponentNode, LoopNode, Program, When
@@ -233,6 +233,7 @@ RULES: Final[tuple[Callable[[ModelCard], Iterator[CardError]], ...]] = (
     made_in,
     _precision,
     parity,
+    measurable,
     placements,
     _grid,
     _defaults,

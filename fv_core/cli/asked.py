@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fv_core.card import ModelCard
 from fv_core.cli.options import Options
@@ -28,6 +28,7 @@ class Asked:
     Args:
         device: a device name, "auto" included.
         dtype: a precision of the card, or "auto".
+        scale: the factor that frames are enlarged by.
         recorded: the sidecar that is repeated.
     """
 
@@ -36,6 +37,7 @@ class Asked:
     settled: tuple[ResolvedRequest, ...]
     device: str
     dtype: str
+    scale: int
     recorded: Sidecar | None = None
 
 
@@ -67,25 +69,25 @@ def _stated(options: Options) -> Asked:
     )
     first = resolve(request, card, Numerics.EXACT).seed
     requests = tuple(replace(request, seed=first + clip) for clip in range(options.n))
-    return _asked(card, requests, device=options.device, dtype=options.dtype)
+    return _asked(card, requests, device=options.device, dtype=options.dtype, scale=options.scale)
 
 
 def _repeated(options: Options, file: Path) -> Asked:
     from fv_core.media import read_sidecar  # loads numpy
 
     recorded = read_sidecar(file)
-    card, then = find_card(recorded.request.model), recorded.used.card_digest
-    if card.digest() != then:
+    card, used = find_card(recorded.request.model), recorded.used
+    if card.digest() != used.card_digest:
         raise RequestError(
             "FV311",
             name="sidecar",
             value=str(file),
-            rule=f"was made by another card {card.model_id}: digest {then} then, {card.digest()} now",
-            remedy=f"Install {recorded.used.plugin or 'the plugin'} as it was, or make the clip anew.",
+            rule=f"was made by another card {card.model_id}: digest {used.card_digest} then, {card.digest()} now",
+            remedy=f"Install {used.plugin or 'the plugin'} as it was, or make the clip anew.",
         )
-    device = options.device if "device" in options.flags else recorded.used.environment.device
-    dtype = options.dtype if "dtype" in options.flags else recorded.used.dtype
-    return _asked(card, (as_stated(recorded.request),), device=device, dtype=dtype, recorded=recorded)
+    then = {"device": used.environment.device, "dtype": used.dtype, "scale": recorded.scale}
+    where: dict[str, Any] = then | {name: getattr(options, name) for name in then if name in options.flags}
+    return _asked(card, (as_stated(recorded.request),), **where, recorded=recorded)
 
 
 def _asked(
@@ -94,7 +96,16 @@ def _asked(
     *,
     device: str,
     dtype: str,
+    scale: int,
     recorded: Sidecar | None = None,
 ) -> Asked:
     settled = tuple(resolve(request, card, Numerics.EXACT) for request in requests)
-    return Asked(card=card, requests=requests, settled=settled, device=device, dtype=dtype, recorded=recorded)
+    return Asked(
+        card=card,
+        requests=requests,
+        settled=settled,
+        device=device,
+        dtype=dtype,
+        scale=scale,
+        recorded=recorded,
+    )

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from fv_core.request import RequestEvent, Started, StepDone
+from fv_core.request import Loading, RequestEvent, Started, StepDone
 
 
 class Bars:
@@ -32,8 +32,9 @@ class Bars:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._run = self._drawn.add_task(name, total=None)
+        self._run = self._drawn.add_task(f"{name}: starting", total=None)
         self._nodes: dict[str, TaskID] = {}
+        self._stopping = False
 
     def __enter__(self) -> Self:
         self._drawn.start()
@@ -48,11 +49,18 @@ class Bars:
         """Leaves the terminal as it was, with the bars as they are."""
         self._drawn.stop()
 
+    def write(self, text: str) -> None:
+        """A line of text above the bars."""
+        self._drawn.console.print(Text.from_ansi(text), soft_wrap=True)
+
     def show(self, event: RequestEvent) -> None:
         if isinstance(event, Started):
-            self._drawn.update(self._run, total=event.total_steps)
+            self._drawn.update(self._run, total=event.total_steps, description=self._name)
+        elif isinstance(event, Loading):
+            self._describe(f"{self._name}: loading {event.component}")
         elif isinstance(event, StepDone):
             left = "" if event.step == event.total else f", {_clock(event.eta_s)} left"
+            self._describe(self._name)
             self._drawn.update(self._run, advance=1)
             self._drawn.update(
                 self._node(event), completed=event.step, pace=f"{event.seconds:.2f} s/step{left}"
@@ -60,7 +68,12 @@ class Bars:
 
     def stopping(self) -> None:
         """The user has interrupted; the component call at work ends first."""
-        self._drawn.update(self._run, description=f"{self._name}: stopping, Ctrl-C again stops at once")
+        self._describe(f"{self._name}: stopping, Ctrl-C again stops at once")
+        self._stopping = True
+
+    def _describe(self, text: str) -> None:
+        if not self._stopping:
+            self._drawn.update(self._run, description=text)
 
     def _node(self, event: StepDone) -> TaskID:
         if event.node not in self._nodes:

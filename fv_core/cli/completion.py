@@ -33,6 +33,12 @@ def plugin_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
         return []
 
 
+def plugin_list(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Lists of names with commas between them, the last of which begins so."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in plugin_names(ctx, param, last)]
+
+
 def codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Error codes that begin so."""
     from fv_core.errors import CODES

@@ -14,6 +14,7 @@ from fv_core.card import ModelCard
 from fv_core.cli.generate import generate
 from fv_core.cli.output import Out
 from fv_core.cli.settings import configurable, origins
+from fv_core.cli.sources import variable
 from fv_core.home import home
 from fv_core.plugins import find_card
 from fv_core.runtime.models import default_model
@@ -41,7 +42,7 @@ def config(ctx: click.Context, options: tuple[str, ...], as_json: bool) -> None:
     `fv generate` may be given to see what they change.
     """
     out = ctx.ensure_object(Out)
-    found = [*_options(ctx, list(options)), *_variables()]
+    found = [*_options(ctx, list(options)), *_variables(ctx)]
     if as_json:
         out.document({"settings": [asdict(one) for one in found]})
         return
@@ -61,7 +62,7 @@ def _options(ctx: click.Context, given: list[str]) -> Iterator[_Setting]:
             continue
         origin = {
             ParameterSource.COMMANDLINE: "flag",
-            ParameterSource.ENVIRONMENT: _variable(option, inner),
+            ParameterSource.ENVIRONMENT: variable(option, inner),
             ParameterSource.DEFAULT_MAP: str(files.get(option.name, "")),
         }
         yield _Setting(
@@ -83,21 +84,14 @@ def _of_card(card: ModelCard) -> dict[str, object]:
     }
 
 
-def _variable(option: click.Option, ctx: click.Context) -> str:
-    """The variable that gave the value: the first of its names that is set."""
-    listed = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
-    names = [*listed, f"{ctx.auto_envvar_prefix}_{str(option.name).upper()}"]
-    return next((name for name in names if os.environ.get(name)), names[-1])
-
-
-def _variables() -> Iterator[_Setting]:
-    """What only variables set."""
+def _variables(ctx: click.Context) -> Iterator[_Setting]:
+    """What variables set, and `--plugins` in place of one."""
     built_in: dict[str, Any] = {"FV_HOME": str(home()), "FV_PLUGINS": None, "FV_STRICT_PLUGINS": None}
     for name, default in {**built_in, "FV_DEBUG": None, "NO_COLOR": None}.items():
         value = os.environ.get(name)
-        yield _Setting(
-            name=name, value=default if value is None else value, origin="built in" if value is None else name
-        )
+        flag = name == "FV_PLUGINS" and ctx.find_root().params.get("plugins") is not None
+        origin = "flag" if flag else "built in" if value is None else name
+        yield _Setting(name=name, value=default if value is None else value, origin=origin)
 
 
 def _plain(value: object) -> object:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fv_core.cli.asked import Asked
 from fv_core.cli.options import Options
 from fv_core.cli.output import Out, human_bytes
-from fv_core.cli.repeat import usable_device
+from fv_core.cli.repeat import overruled, usable_device
 from fv_core.cli.targets import Target
 from fv_core.errors import WeightsError
 from fv_core.weights.store import locate
@@ -47,7 +47,7 @@ def tell_plan(asked: Asked, files: Sequence[Target], options: Options, out: Out)
         out.lines(*_request(plan), "")
         out.table(("COMPONENT", "WEIGHTS", "WORKING MEMORY"), _components(plan.run))
         out.lines("", *_memory(plan))
-    for sentence in plan.run.request.adjusted:
+    for sentence in (*overruled(asked, options), *plan.run.request.adjusted):
         out.notice(sentence)
 
 

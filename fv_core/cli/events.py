@@ -7,10 +7,11 @@ from dataclasses import asdict
 from typing import Final
 
 from fv_core.cli.output import Out
-from fv_core.request import Failed, Finished, MediaChunk, RequestEvent, Started, StepDone
+from fv_core.request import Failed, Finished, Loading, MediaChunk, RequestEvent, Started, StepDone
 
 _NAMES: Final = {
     Started: "request.started",
+    Loading: "request.loading",
     StepDone: "request.step",
     Finished: "request.finished",
     Failed: "request.failed",

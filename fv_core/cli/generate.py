@@ -14,6 +14,7 @@ from fv_core.cli.completion import model_ids
 from fv_core.cli.options import Options
 from fv_core.cli.output import Out
 from fv_core.cli.settings import ConfiguredCommand
+from fv_core.cli.sources import sources
 
 _once = partial(click.option, allow_from_autoenv=False)  # makes sense for one run: no variable, no setting
 _path = click.Path(path_type=Path)
@@ -96,7 +97,7 @@ def generate(ctx: click.Context, /, **given: Any) -> None:
     the user's config.toml (table [generate]), then the card.
     """
     flags = frozenset(name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE)
-    options = Options(**given, flags=flags)
+    options = Options(**given, flags=flags, sources=sources(ctx))
     options.check()
     _generate(options, ctx.ensure_object(Out))
 
@@ -107,7 +108,7 @@ def _generate(options: Options, out: Out) -> None:
     from fv_core.cli.targets import targets
 
     wanted = asked(options)
-    files = targets(wanted.settled, options)
+    files = targets(wanted, options)
     if options.dry_run:
         from fv_core.cli.dry_run import tell_plan
 

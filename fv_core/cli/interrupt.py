@@ -17,6 +17,16 @@ def interrupted() -> Cancelled:
 
 
 @contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C does nothing while the block runs: what it would end is over already, and is being told."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
 def on_interrupt(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
     """Calls `first`, then `second`, from a thread of its own, while the block runs.
 

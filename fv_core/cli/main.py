@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Final, NamedTuple, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from fv_core import __version__
-from fv_core.cli.interrupt import interrupted
-from fv_core.cli.output import Out
+from fv_core.cli.commands import Group
+from fv_core.cli.completion import plugin_list
+from fv_core.cli.interrupt import interrupted, uninterrupted
+from fv_core.cli.output import Out, Unread, occupy_streams
+from fv_core.cli.sources import variable
+from fv_core.cli.spelling import meant
 from fv_core.errors import FvError, RequestError, RunError
 
 
@@ -49,7 +54,7 @@ Exit codes:
 """
 
 
-class Fv(click.Group):
+class Fv(Group):
     """A group that imports a verb's module when the verb is used, and none for its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -62,23 +67,19 @@ class Fv(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
-            close = get_close_matches(name, VERBS, n=1)
-            meant = f"; did you mean {close[0]}?" if close else ""
-            ctx.fail(f"there is no command {name!r}{meant} (legal: {', '.join(VERBS)})")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+    def line(self, ctx: click.Context, name: str) -> str:
+        return VERBS[name].help
 
 
 @click.group(cls=Fv, epilog=_EXIT_CODES)
 @click.version_option(__version__, message="fv %(version)s", allow_from_autoenv=False)
+@click.option(
+    "--plugins",
+    metavar="NAMES",
+    allow_from_autoenv=False,  # FV_PLUGINS is read by the registry, where an empty value has a meaning
+    shell_complete=plugin_list,
+    help="Only these plugins, with commas between them; '' is none.  [default: FV_PLUGINS, else all]",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Only results and errors: no progress, no notes.")
 @click.option(
     "--color",
@@ -88,7 +89,7 @@ class Fv(click.Group):
     help="Colour on stderr; auto is on a terminal unless NO_COLOR is set.",
 )
 @click.pass_context
-def fv(ctx: click.Context, quiet: bool, color: str) -> None:
+def fv(ctx: click.Context, plugins: str | None, quiet: bool, color: str) -> None:
     """Run deployable video models: the weights and the loop that they assume, as one validated card."""
     out = ctx.ensure_object(Out)
     out.quiet, out.color = quiet, color
@@ -97,11 +98,21 @@ def fv(ctx: click.Context, quiet: bool, color: str) -> None:
 
         for told in unknown_variables(fv, VERBS):
             out.warning(told)
+    if plugins is not None:
+        from fv_core.plugins.registry import limited  # only a command that says so looks at plugins here
+
+        ctx.with_resource(limited(plugins, by="--plugins"))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs `fv` with `sys.argv`, or with `arguments`, and leaves the process with its exit code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    occupy_streams()
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:  # of an impatient user, while the first one was being told
+        code = interrupted().entry.exit_code
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is Python's own leaving
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -109,12 +120,14 @@ def run(arguments: Sequence[str]) -> int:
     out = Out(as_json="--json" in arguments, as_events="--events" in arguments)
     try:
         return _run(list(arguments), out)
-    except BrokenPipeError:
+    except Unread:
         # Nobody reads on. What Python flushes at exit must go somewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        out.unread()
         return 1
     except FvError as error:
-        out.error(error)
+        with uninterrupted():
+            out.error(error)
         return error.entry.exit_code
 
 
@@ -127,7 +140,7 @@ def _run(arguments: list[str], out: Out) -> int:
         return (
             fv.main(arguments, prog_name="fv", standalone_mode=False, obj=out, auto_envvar_prefix="FV") or 0
         )
-    except (FvError, BrokenPipeError):
+    except (FvError, Unread):
         raise
     except (click.Abort, KeyboardInterrupt) as error:
         raise interrupted() from error
@@ -149,7 +162,33 @@ def _usage(error: click.ClickException) -> RequestError:
     context = error.ctx if isinstance(error, click.UsageError) else None
     return RequestError(
         "FV300",
-        name="command line",
-        rule=" ".join(error.format_message().split()).removesuffix("."),
+        name=_variable(error) or "command line",
+        rule=_sentence(error),
         remedy=f"`{'fv' if context is None else context.command_path} --help` lists what there is.",
     )
+
+
+def _sentence(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        name, verb = error.option_name, error.ctx.command
+        if error.ctx.parent is not None and name in _flags(fv):
+            return (
+                f"{name} belongs before the command: fv {name} {error.ctx.command_path.partition(' ')[2]} ..."
+            )
+        return f"there is no option {name!r}{meant(name, _flags(verb))}"
+    return " ".join(error.format_message().split()).removesuffix(".")
+
+
+def _flags(command: click.Command) -> list[str]:
+    return [flag for one in command.params if isinstance(one, click.Option) for flag in one.opts]
+
+
+def _variable(error: click.ClickException) -> str:
+    """The variable that holds a value of the wrong form; "" where none is at fault."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None:
+        return ""
+    option = error.param
+    if not isinstance(option, click.Option) or option.name is None:
+        return ""
+    source = error.ctx.get_parameter_source(option.name)
+    return variable(option, error.ctx) if source is ParameterSource.ENVIRONMENT else ""

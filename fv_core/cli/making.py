@@ -13,8 +13,8 @@ from fv_core.cli.events import event_writer
 from fv_core.cli.interrupt import interrupted, on_interrupt
 from fv_core.cli.options import Options
 from fv_core.cli.output import Out
-from fv_core.cli.progress import Progress, progress
-from fv_core.cli.repeat import tell_differences, usable_device
+from fv_core.cli.progress import Progress, progress, waiting
+from fv_core.cli.repeat import overruled, tell_differences, usable_device
 from fv_core.cli.targets import Target
 from fv_core.media import Clip
 from fv_core.plugins import all_cards
@@ -32,10 +32,11 @@ def make(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> N
         FvError: whatever refused or ended a clip; the clips before it stay.
     """
     locate(asked.card, options.weights)  # before torch loads: that weights are absent is told at once
-    from fv_core.runtime.engine import Engine
+    with waiting(out, f"{asked.card.model_id}: starting"):
+        from fv_core.runtime.engine import Engine  # takes seconds
 
     notices: dict[str, None] = {}  # in order, each once
-    drawn = tuple(_drawn(asked, options))
+    drawn = (*_drawn(asked, options), *overruled(asked, options))
     with Engine(
         [asked.card.model_id],
         device=usable_device(asked, options),

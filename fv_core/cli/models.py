@@ -6,6 +6,7 @@ import click
 
 from fv_core.card import ModelCard
 from fv_core.card.schema import request_schema
+from fv_core.cli.commands import Group
 from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import presence
@@ -19,7 +20,7 @@ _AS_JSON = click.option(
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @_AS_JSON
 @click.pass_context
 def models(ctx: click.Context, as_json: bool) -> None:
@@ -52,7 +53,11 @@ def models(ctx: click.Context, as_json: bool) -> None:
 @_AS_JSON
 @click.pass_obj
 def show(out: Out, model_id: str, schema: bool, as_json: bool) -> None:
-    """Show the card of model ID; with --json, the canonical text that its digest is the sha256 of."""
+    """Show the card of model ID.
+
+    With --json all of it, as `ModelCard.from_json` reads it. Its digest is not that of this text: values that a card
+    leaves at their defaults do not count.
+    """
     card = find_card(model_id)
     if schema:
         out.document(request_schema(card))

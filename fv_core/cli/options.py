@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -22,6 +23,7 @@ class Options:
     Args:
         repeat: the sidecar of `--from`.
         flags: names of those given on this command line.
+        sources: the variable or the key of a file that each of the others comes from, by name.
     """
 
     prompt: str | None
@@ -51,6 +53,7 @@ class Options:
     as_json: bool
     as_events: bool
     flags: frozenset[str]
+    sources: Mapping[str, str]
 
     def check(self) -> None:
         """Raises:

@@ -6,8 +6,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,10 @@ EVENTS_SCHEMA: Final = 1
 """Version of what `--events` prints; raised when a line changes its meaning."""
 
 _UNITS: Final = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+class Unread(Exception):
+    """Whoever read the result has seen enough. No OSError, which click would take as its own and leave the process."""
 
 
 class Out:
@@ -36,14 +40,24 @@ class Out:
         self.color = "auto"
         self.done: list[object] = []
         """What had been finished before an error: told beside it in JSON mode."""
+        self._write: Callable[[str], None] | None = None
 
     @property
     def draws_progress(self) -> bool:
-        return not self.quiet and sys.stderr.isatty()
+        return not self.quiet and sys.stderr.isatty()  # never None: see `occupy_streams`
 
     @property
     def colors_terminal(self) -> bool:
         return self._colored() is not False
+
+    @contextmanager
+    def writing(self, write: Callable[[str], None]) -> Iterator[None]:
+        """While the block runs, what goes to stderr goes through `write`, which knows what is drawn there."""
+        self._write = write
+        try:
+            yield
+        finally:
+            self._write = None
 
     def lines(self, *lines: str) -> None:
         """Result, as text."""
@@ -75,6 +89,12 @@ class Out:
         """Something the user should change."""
         self._aside("warning", "yellow", text)
 
+    def unread(self) -> None:
+        """Nobody reads the result any more: what was made all the same is told, if anything was."""
+        if self.done:
+            count = "1 clip" if len(self.done) == 1 else f"{len(self.done)} clips"
+            self.warning(f"nobody reads standard output any more, so this stops; {count} had been written")
+
     def error(self, error: FvError) -> None:
         """Why the command failed. With FV_DEBUG=1 its traceback too."""
         if os.environ.get("FV_DEBUG", "0") not in ("", "0"):
@@ -101,7 +121,7 @@ class Out:
         try:
             click.echo(data, nl=False)
         except BrokenPipeError:
-            raise  # the reader has seen enough
+            raise Unread from None
         except OSError as error:
             raise ResourceError(
                 "FV403",
@@ -111,12 +131,28 @@ class Out:
             ) from error
 
     def _stderr(self, text: str) -> None:
-        click.echo(text, err=True, color=self._colored())
+        try:
+            if self._write is not None:
+                self._write(text)
+            else:
+                click.echo(text, err=True, color=self._colored())
+        except OSError:
+            # Whoever listened has gone; that must not cost the result. What Python flushes at exit goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
     def _colored(self) -> bool | None:
         if self.color == "auto":
             return False if os.environ.get("NO_COLOR") else None  # None: only on a terminal
         return self.color == "always"
+
+
+def occupy_streams() -> None:
+    """Gives closed standard streams somewhere to go: else the next file opened gets what is written there."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            assert descriptor == number, "the lowest free number is taken"
+            setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w"))  # noqa: SIM115  # until exit
 
 
 def human_bytes(count: int) -> str:

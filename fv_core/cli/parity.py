@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fv_core.cli.commands import Group
 from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out
 
@@ -42,7 +43,7 @@ def _runs(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group()
+@click.group(cls=Group)
 def parity() -> None:
     """Measure models against their references, run their gates, and certify them."""
 

@@ -21,7 +21,7 @@ def certify_model(model_id: str, into: Path | None, run: Run, out: Out) -> None:
     card, ledger = run.card(model_id), own_ledger() if into is None else into
     from fv_core.parity.certificates import certify, write  # after the cheap refusals: loads torch
 
-    with run.engine(card) as engine, observing(out, model_id) as observe:
+    with run.engine(card, out) as engine, observing(out, model_id) as observe:
         certificates = certify(engine, model_id, observer=observe)
     with refusing(ledger):
         written = [(one, write(one, ledger)) for one in certificates]

@@ -31,7 +31,7 @@ def check_reference(model_id: str, rungs: Sequence[str], run: Run, out: Out) -> 
     from fv_core.parity.ladder import measure  # after the cheap refusals: loads torch
     from fv_core.runtime.certified import standings_here
 
-    with run.engine(card) as engine, observing(out, model_id) as observe:
+    with run.engine(card, out) as engine, observing(out, model_id) as observe:
         measured = measure(engine, model_id, wanted, observer=observe)
         standings = standings_here(engine.instance(model_id))
     _tell(card, measured, standings, run, out)
@@ -50,7 +50,7 @@ def check_against(model_id: str, file: Path, rungs: Sequence[str], run: Run, out
         raise not_readable(file, f"it is a run of {then}, not of {model_id}")
     if recording.facts.card_digest != card.digest():
         out.notice(f"{file} is a run of another card {model_id}: {recording.facts.card_digest}")
-    with run.engine(card) as engine, observing(out, model_id) as observe:
+    with run.engine(card, out) as engine, observing(out, model_id) as observe:
         measured = measure_against(engine, recording, wanted, observer=observe)
     _tell(card, measured, (), run, out)
 
@@ -65,7 +65,7 @@ def record_run(model_id: str, file: Path, run: Run, out: Out) -> None:
     from fv_core.parity.probes import probes
     from fv_core.parity.taps import record
 
-    with run.engine(card) as engine, observing(out, model_id) as observe:
+    with run.engine(card, out) as engine, observing(out, model_id) as observe:
         recording = record(engine, probes(card)[0], observer=observe)
     with refusing(file):
         recording.save(file)

@@ -10,6 +10,7 @@ import click
 
 from fv_core.cli.output import Out
 from fv_core.cli.parity_run import Run
+from fv_core.cli.progress import waiting
 
 if TYPE_CHECKING:
     from fv_core.card import ModelCard
@@ -37,14 +38,16 @@ def run_gates(model_ids: Sequence[str], run: Run, out: Out) -> None:
 
 
 def _results(card: ModelCard, run: Run, out: Out) -> Iterator[GateResult]:
-    from fv_core.parity.suite import Suite  # loads torch
-    from fv_core.parity.trial import Trial
+    with waiting(out, f"{card.model_id}: starting") as tell:
+        from fv_core.parity.suite import Suite  # takes seconds
+        from fv_core.parity.trial import Trial
 
-    with Trial(card, device=run.device, dtype=run.dtype, weights=run.weights) as trial:
-        for result in Suite(trial).results():
-            if run.as_events:
-                out.event("parity.gate", {"model": card.model_id, **asdict(result)})
-            yield result
+        with Trial(card, device=run.device, dtype=run.dtype, weights=run.weights) as trial:
+            for count, result in enumerate(Suite(trial).results(), 1):
+                tell(f"{card.model_id}: {count} gates done, {result.gate} {result.state}")
+                if run.as_events:
+                    out.event("parity.gate", {"model": card.model_id, **asdict(result)})
+                yield result
 
 
 def _cells(model: str, one: GateResult) -> tuple[str, ...]:

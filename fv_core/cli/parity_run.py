@@ -13,7 +13,7 @@ import click
 from fv_core.card import ModelCard
 from fv_core.cli.events import event_writer
 from fv_core.cli.output import Out
-from fv_core.cli.progress import progress
+from fv_core.cli.progress import progress, waiting
 from fv_core.plugins import find_card
 from fv_core.request import RequestEvent
 from fv_core.runtime.device import check_device, check_dtype
@@ -53,9 +53,10 @@ class Run:
         locate(card, self.weights)
         return card
 
-    def engine(self, card: ModelCard) -> Engine:
+    def engine(self, card: ModelCard, out: Out) -> Engine:
         """An engine of this one card, everything on the device."""
-        from fv_core.runtime.engine import Engine  # loads torch
+        with waiting(out, f"{card.model_id}: starting"):
+            from fv_core.runtime.engine import Engine  # takes seconds
 
         return Engine([card], device=self.device, dtype=self.dtype, weights=self.weights, offload="none")
 

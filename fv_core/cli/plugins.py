@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from fv_core.cli.commands import Group
 from fv_core.cli.completion import plugin_names
 from fv_core.cli.findings import Source, check_source, run_gates
 from fv_core.cli.output import Out
@@ -21,7 +22,7 @@ _AS_JSON = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option(
     "--check", is_flag=True, allow_from_autoenv=False, help="Load every plugin; exit 1 if one does not work."
 )

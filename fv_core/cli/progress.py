@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -32,8 +32,21 @@ def progress(out: Out, name: str) -> Iterator[Progress]:
         return
     from fv_core.cli.bars import Bars  # loads rich, which only a terminal needs
 
-    with Bars(name, plain=not out.colors_terminal) as bars:
+    with Bars(name, plain=not out.colors_terminal) as bars, out.writing(bars.write):
         yield bars
+
+
+@contextmanager
+def waiting(out: Out, text: str) -> Iterator[Callable[[str], None]]:
+    """Says on a terminal what is being waited for, until the block ends; what it gives changes the text."""
+    if not out.draws_progress:
+        yield lambda text: None
+        return
+    from rich.console import Console  # loads rich, which only a terminal needs
+
+    console = Console(stderr=True, no_color=not out.colors_terminal or None)
+    with console.status(text) as shown:
+        yield shown.update
 
 
 class _Nothing:

@@ -1,11 +1,12 @@
-"""`--from`: on which device a recorded run is repeated, and what differs from then."""
+"""`--from`: on which device a recorded run is repeated, which settings it overrules, and what differs from then."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fv_core.cli.asked import Asked
-from fv_core.cli.options import Options
+from fv_core.cli.options import REQUEST_FLAGS, Options
 from fv_core.cli.output import Out
 from fv_core.errors import RequestError
 from fv_core.runtime.device import pick_device
@@ -23,6 +24,20 @@ def usable_device(asked: Asked, options: Options) -> str:
     except RequestError:
         return "auto"
     return asked.device
+
+
+def overruled(asked: Asked, options: Options) -> Iterator[str]:
+    """A sentence on the settings that a repeated run does not use; none where there are none."""
+    if asked.recorded is None:
+        return
+    here = {name: getattr(options, name) != getattr(asked, name) for name in ("device", "dtype", "scale")}
+    unused = [
+        options.sources[name]
+        for name in (*REQUEST_FLAGS, *here)
+        if name in options.sources and here.get(name, True)
+    ]
+    if unused:
+        yield f"not used, as --from repeats a run as it was: {', '.join(unused)}"
 
 
 def tell_differences(asked: Asked, engine: Engine, out: Out) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from fv_core.cli import values
+from fv_core.cli.commands import Command
 from fv_core.errors import RequestError
 
 TABLES: Final = ("generate",)
@@ -32,7 +33,7 @@ def config_files() -> tuple[Path, ...]:
     return (Path("fv.toml"), Path(platformdirs.user_config_dir("fv", appauthor=False)) / "config.toml")
 
 
-class ConfiguredCommand(click.Command):
+class ConfiguredCommand(Command):
     """A command whose options take their defaults from files. Help and completion read none."""
 
     def make_context(
@@ -52,31 +53,32 @@ def settings(command: click.Command, verb: str) -> MutableMapping[str, Any]:
     """
     found: dict[str, Any] = {}
     for file in reversed(config_files()):
-        for key, value in _table(file, verb).items():
-            found[_checked(command, f"{file}: {verb}.{key}", key, value)] = value
+        for name, value in _table(file, verb).items():
+            found[_checked(command, f"{file}: {verb}.{name}", name, value)] = value
     return found
 
 
 def origins(command: click.Command, verb: str) -> dict[str, Path]:
     """The file that each setting of `settings` comes from, by parameter name; raises as `settings` does."""
     return {
-        _checked(command, f"{file}: {verb}.{key}", key, value): file
+        _checked(command, f"{file}: {verb}.{name}", name, value): file
         for file in reversed(config_files())
-        for key, value in _table(file, verb).items()
+        for name, value in _table(file, verb).items()
     }
 
 
 def configurable(command: click.Command) -> dict[str, click.Option]:
     """The options that files may set, by their long name; those that only make sense once are left out."""
-    return {_long(one): one for one in _options(command) if one.allow_from_autoenv}
+    return {key(one): one for one in _options(command) if one.allow_from_autoenv}
+
+
+def key(option: click.Option) -> str:
+    """The option's name in a file: its longest, without dashes."""
+    return max(option.opts, key=len).lstrip("-")
 
 
 def _options(command: click.Command) -> Iterator[click.Option]:
     return (one for one in command.params if isinstance(one, click.Option))
-
-
-def _long(option: click.Option) -> str:
-    return max(option.opts, key=len).lstrip("-")
 
 
 def _table(file: Path, verb: str) -> Mapping[str, Any]:
@@ -96,12 +98,12 @@ def _table(file: Path, verb: str) -> Mapping[str, Any]:
     return chosen
 
 
-def _checked(command: click.Command, where: str, key: str, value: Any) -> str:
-    """The name of the parameter that `key` sets; `value` is of its type and form."""
+def _checked(command: click.Command, where: str, name: str, value: Any) -> str:
+    """The name of the parameter that the key `name` sets; `value` is of its type and form."""
     known = configurable(command)
-    if key not in known:
+    if name not in known:
         raise _wrong(where, None, "is not a setting", ", ".join(sorted(known)), "Correct the name.")
-    option = known[key]
+    option = known[name]
     kinds = _kinds(option)
     listed = option.multiple and isinstance(value, list) and all(isinstance(item, str) for item in value)
     if type(value) not in kinds or (option.multiple and not listed):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fv_core.cli.asked import Asked
 from fv_core.cli.options import Options
 from fv_core.media import Clip, automatic_path, check_output, sidecar_path, write_sidecar
 from fv_core.media.enlarge import check_scale
@@ -50,21 +50,23 @@ class Target:
         Raises:
             FvError: FV315 or FV403.
         """
-        return write_sidecar(self.path or written, clip, force=self.force) if self.sidecar else None
+        if not self.sidecar:
+            return None
+        return write_sidecar(self.path or written, clip, scale=self.scale, force=self.force)
 
 
-def targets(settled: Sequence[ResolvedRequest], options: Options) -> list[Target]:
+def targets(asked: Asked, options: Options) -> list[Target]:
     """One target per request: `out.mp4`, or `out-1.mp4`, `out-2.mp4`, ... for several; all of them checked.
 
     Raises:
         RequestError: FV315 or FV307.
     """
-    check_scale(options.scale)
+    check_scale(asked.scale)
     found = [
-        Target(path=path, scale=options.scale, force=options.force, sidecar=options.sidecar)
-        for path in _paths(options.output, len(settled))
+        Target(path=path, scale=asked.scale, force=options.force, sidecar=options.sidecar)
+        for path in _paths(options.output, len(asked.settled))
     ]
-    for target, request in zip(found, settled, strict=True):
+    for target, request in zip(found, asked.settled, strict=True):
         target.check(request)
     return found
 

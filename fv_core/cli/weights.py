@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from fv_core.card import CheckpointManifest, ModelCard
+from fv_core.cli.commands import Group
 from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out, human_bytes
+from fv_core.cli.presence import Presence, presence
 from fv_core.errors import WeightsError
 from fv_core.plugins import all_cards, find_card
 from fv_core.weights.store import checkpoint_of, locate, size_of
@@ -27,7 +29,7 @@ _AS_JSON = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def weights() -> None:
     """Fetch, list, verify and find model weights."""
 
@@ -76,6 +78,11 @@ def list_weights(out: Out, as_json: bool) -> None:
     out.table(("MODEL", "REPOSITORY", "REVISION", "SIZE", "WHERE"), [_cells(place) for place in places])
     if not places:
         out.notice("no installed model has weights to pull")
+    for place in places:
+        if place.presence is Presence.PARTLY_HERE:
+            out.notice(
+                f"{place.model}: {place.reason}; `fv weights pull {place.model}` fetches what is missing"
+            )
 
 
 @weights.command()
@@ -124,6 +131,7 @@ class _Place(NamedTuple):
     revision: str | None
     bytes: int | None
     path: str | None
+    presence: Presence
     reason: str | None
 
 
@@ -131,14 +139,16 @@ def _place(card: ModelCard, checkpoint: CheckpointManifest) -> _Place:
     try:
         folder = locate(card, None)
     except WeightsError as error:
-        return _Place(card.model_id, checkpoint.repo, checkpoint.revision, None, None, error.rule)
+        absent = presence(card)
+        return _Place(card.model_id, checkpoint.repo, checkpoint.revision, None, None, absent, error.rule)
     assert folder is not None  # the card has a checkpoint
-    return _Place(card.model_id, checkpoint.repo, folder.name, size_of(card, folder), str(folder), None)
+    size = size_of(card, folder)
+    return _Place(card.model_id, checkpoint.repo, folder.name, size, str(folder), Presence.HERE, None)
 
 
 def _cells(place: _Place) -> tuple[str, str, str, str, str]:
     size = "-" if place.bytes is None else human_bytes(place.bytes)
-    return place.model, place.repo, place.revision or "newest", size, place.path or place.reason or "-"
+    return place.model, place.repo, place.revision or "newest", size, place.path or place.presence
 
 
 def _summary(plan: PullPlan) -> str:

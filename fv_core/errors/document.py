@@ -10,7 +10,7 @@ from fv_core.errors.codes import CODES, ErrorCode
 _INTRODUCTION = """\
 # Error codes
 
-Generated from `fv_core/errors/codes.py` by `python -m fv_core.errors.document > docs/errors.md`. `fv explain CODE`
+Generated from `fv_core/errors/codes/` by `python -m fv_core.errors.document > docs/errors.md`. `fv explain CODE`
 prints the same.
 
 The command line prints `error[CODE]: what is wrong` and `hint: what to do` on stderr, and with `--json` one document

@@ -22,14 +22,18 @@ _SCHEMA = "fv-sidecar/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
-    """A settled request and what its run used, the numeric environment included."""
+    """A settled request and what its run used, the numeric environment included.
+
+    `scale` is the whole factor by which the file's frames were enlarged.
+    """
 
     request: ResolvedRequest
     used: Used
+    scale: int = 1
 
 
-def write_sidecar(path: str | Path, clip: Clip, *, force: bool = False) -> Path:
-    """Writes `<path>.json` for the clip saved to `path`, whole or not at all.
+def write_sidecar(path: str | Path, clip: Clip, *, scale: int = 1, force: bool = False) -> Path:
+    """Writes `<path>.json` for the clip saved to `path` at this scale, whole or not at all.
 
     Returns:
         The sidecar's path.
@@ -40,7 +44,8 @@ def write_sidecar(path: str | Path, clip: Clip, *, force: bool = False) -> Path:
     """
     target = sidecar_path(path)
     check_free(target, force=force)
-    stored = cast(dict[str, object], codec.encode(Sidecar(request=clip.request, used=clip.used)))
+    sidecar = Sidecar(request=clip.request, used=clip.used, scale=scale)
+    stored = cast(dict[str, object], codec.encode(sidecar))
     text = json.dumps({"schema": _SCHEMA, **stored}, indent=2, ensure_ascii=False)
     with refusing(target):
         write_files({target: f"{text}\n".encode()}, force=force)
@@ -54,21 +59,29 @@ def read_sidecar(path: str | Path) -> Sidecar:
         RequestError: the file cannot be read or is no sidecar of this version (FV311).
     """
     try:
-        stored = json.loads(Path(path).read_bytes())
-        if not isinstance(stored, dict) or stored.pop("schema", None) != _SCHEMA:
-            raise codec.DecodeError(f"it lacks the schema {_SCHEMA!r}")
-        return codec.decode(Sidecar, stored)
-    # KeyError: the codec's look-up of a float that is none; RecursionError: brackets nested without end
-    except (OSError, ValueError, KeyError, RecursionError) as error:
-        raise RequestError(
-            "FV311",
-            name="sidecar",
-            value=str(path),
-            rule=f"is not a sidecar of this version of fv: {_brief(error)}",
-            remedy="Give the .json file that was written beside a clip.",
-        ) from error
+        return _decoded(Path(path).read_bytes())
+    except OSError as error:
+        raise _unusable(path, f"cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, RecursionError) as error:  # the last: brackets nested without end
+        raise _unusable(path, f"is not a sidecar of this version of fv: {str(error)[:200]}") from error
 
 
-def _brief(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) else str(error)
-    return (text or type(error).__name__)[:200]
+def _decoded(data: bytes) -> Sidecar:
+    try:
+        stored = json.loads(data)
+    except ValueError as error:
+        raise codec.DecodeError(f"it is not JSON ({error})") from error
+    schema = stored.pop("schema", None) if isinstance(stored, dict) else None
+    if schema != _SCHEMA:
+        raise codec.DecodeError(f"its schema is {schema!r}, not {_SCHEMA!r}")
+    return codec.decode(Sidecar, stored)
+
+
+def _unusable(path: str | Path, rule: str) -> RequestError:
+    return RequestError(
+        "FV311",
+        name="sidecar",
+        value=str(path),
+        rule=rule,
+        remedy="Give the .json file that `fv generate --sidecar` wrote beside a clip.",
+    )

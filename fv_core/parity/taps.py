@@ -16,7 +16,7 @@ from fv_core.program import Node
 from fv_core.request import EVERYTHING, Numerics, OutputSpec, Request
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.environment import environment
-from fv_core.runtime.executor import Work, execute
+from fv_core.runtime.executor import Work, execute_timed
 from fv_core.runtime.job import Job, Observer
 from fv_core.runtime.results import slot_tensor
 from fv_core.runtime.run import RequestRun
@@ -124,10 +124,11 @@ def steps(
     while not job.done:
         node, work = job.run.current, job.work()
         if work is not None:
-            (result,) = execute([work])
+            (executed,) = execute_timed([work])
+            result = executed.result
             if not isinstance(result, FvError):
                 look(job.run, work, result)
-            job.accept(work, result, 0.0)
+            job.accept(work, executed, executed.seconds)
         if job.error is not None:
             raise job.error
         assert work is not None and not isinstance(result, FvError)  # or the job had failed

@@ -6,21 +6,25 @@ A `Registry` is a value of its own, so that tests and embedding programs can hav
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from functools import cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fv_core.card import ModelCard
 from fv_core.errors import FvError, PluginError
 from fv_core.extend import InterceptorSpec
 from fv_core.plugins import discovery, loader
-from fv_core.plugins.allow import allowed
+from fv_core.plugins.allow import VARIABLE, allowed
 from fv_core.plugins.record import LoadedPlugin, PluginRecord, PluginState
 from fv_core.plugins.source import drifted
 from fv_core.plugins.verdict import pending_fault
 
 R = TypeVar("R")
+
+_LIMITED_BY: Final = ContextVar("_LIMITED_BY", default=VARIABLE)
 
 
 class Registry:
@@ -205,8 +209,31 @@ def default_registry() -> Registry:
     Raises:
         PluginError: FV112, `FV_PLUGINS` names a plugin that is not installed.
     """
-    records = allowed(discovery.discover(), os.environ.get("FV_PLUGINS"))
+    records = allowed(discovery.discover(), os.environ.get(VARIABLE), _LIMITED_BY.get())
     return Registry(records, strict=os.environ.get("FV_STRICT_PLUGINS", "0") not in ("", "0"))
+
+
+@contextmanager
+def limited(names: str, *, by: str) -> Iterator[None]:
+    """While it is entered, this process and those it starts have the plugins `names` alone, as `FV_PLUGINS` has it.
+
+    Args:
+        by: what states them, for errors.
+
+    Raises:
+        PluginError: FV112, one of them is not installed.
+    """
+    before, token = os.environ.get(VARIABLE), _LIMITED_BY.set(by)
+    os.environ[VARIABLE] = names
+    default_registry.cache_clear()
+    try:
+        default_registry()
+        yield
+    finally:
+        _LIMITED_BY.reset(token)
+        del os.environ[VARIABLE]
+        os.environ |= {} if before is None else {VARIABLE: before}
+        default_registry.cache_clear()
 
 
 def plugin_records() -> tuple[PluginRecord, ...]:

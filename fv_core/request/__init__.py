@@ -1,7 +1,7 @@
 """Requests, the events they cause and what they really used. Free of torch and numpy."""
 
 from fv_core.request.cancel import CancelScope
-from fv_core.request.events import Failed, Finished, MediaChunk, RequestEvent, Started, StepDone
+from fv_core.request.events import Failed, Finished, Loading, MediaChunk, RequestEvent, Started, StepDone
 from fv_core.request.request import EVERYTHING, Numerics, OutputSpec, Request, ResolvedRequest, Size
 from fv_core.request.task import Modality, ModalPart, TaskType, UsedInput
 from fv_core.request.used import Environment, Used
@@ -13,6 +13,7 @@ __all__ = [
     "Environment",
     "Failed",
     "Finished",
+    "Loading",
     "MediaChunk",
     "ModalPart",
     "Modality",

@@ -1,4 +1,4 @@
-"""What a run tells while it works: Started, then StepDone and MediaChunk in order, then Finished or Failed."""
+"""What a run tells while it works: Started, then Loading, StepDone and MediaChunk in order, then Finished or Failed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,19 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """The next step is the first to need this component: its weights are read before it computes."""
+
+    request_id: str
+    component: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepDone:
     """One step of one node is done. `step` counts from 1 within the node.
 
-    `seconds` is the time of this step; `eta_s` is the expected time to the end of this node.
+    `seconds` is what this request's own calls took in it; `eta_s` is the expected time to the end of this node, with
+    whatever shares the engine.
     """
 
     request_id: str
@@ -48,7 +57,7 @@ class MediaChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The run is over and its result is complete."""
+    """The run is over and its result is complete. `seconds` is the sum of its steps' own."""
 
     request_id: str
     seconds: float
@@ -63,4 +72,4 @@ class Failed:
     message: str
 
 
-RequestEvent: TypeAlias = Started | StepDone | MediaChunk | Finished | Failed
+RequestEvent: TypeAlias = Started | Loading | StepDone | MediaChunk | Finished | Failed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Literal, Self
 
 import torch
 
-from fv_core.card import ModelCard, validate
+from fv_core.card import ModelCard
 from fv_core.errors import FvError, PluginError, RequestError
 from fv_core.media import Clip
 from fv_core.plugins import find_card
@@ -22,17 +23,19 @@ from fv_core.runtime import provenance, snapshot
 from fv_core.runtime.admission import admit
 from fv_core.runtime.certified import require_certified
 from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
+from fv_core.runtime.engine_options import by_id, checked_offload, checked_weights, valid
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan, plan_run
-from fv_core.runtime.extensions import Extension, check_numerics, check_recipe, enable
+from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
 from fv_core.runtime.instance import ModelInstance, Offload, build_loops, closed
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.models import default_model
 from fv_core.runtime.resolve import Settled, checked_numerics, resolve, settle
 from fv_core.runtime.results import finished_clip
+from fv_core.runtime.resumable import check_fits, header_of
 from fv_core.runtime.run import RequestRun
-from fv_core.runtime.scope import Counters, RequestScope, Stores
-from fv_core.runtime.snapshot import RequestSnapshot, SnapshotHeader, mismatch
+from fv_core.runtime.scope import Counters, RequestScope, Stores, over
+from fv_core.runtime.snapshot import RequestSnapshot
 from fv_core.weights.store import locate
 
 
@@ -81,12 +84,12 @@ class Engine:
         require_certified: bool = False,
     ) -> None:
         models = (models,) if isinstance(models, (str, ModelCard)) else models
-        cards = [_valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
-        self._cards = _by_id(cards)
+        cards = [valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
+        self._cards = by_id(cards)
         self.device = pick_device(device)
         self._dtype = dtype
-        self._weights = _checked_weights(weights, cards)
-        self._offload = _checked_offload(offload, self.device)
+        self._weights = checked_weights(weights, cards)
+        self._offload = checked_offload(offload, self.device)
         self._extensions = enable(extensions)
         for card in cards:
             check_recipe(self._extensions, card)
@@ -95,6 +98,7 @@ class Engine:
         self._instances: dict[str, ModelInstance] = {}
         self._stores = Stores()
         self._ids = itertools.count(1)
+        self._name = secrets.token_hex(3)  # a request that is resumed elsewhere keeps its id
         self._closed = False
 
     def plan(self, request: Request) -> RunPlan:
@@ -155,18 +159,20 @@ class Engine:
         self,
         request: Request,
         *,
-        numerics: Numerics | None = None,
+        numerics: Numerics | str | None = None,
         cancel: CancelScope | None = None,
         observer: Observer | None = None,
     ) -> Job:
         """Takes a request on without stepping it. The caller steps the job and closes it.
 
+        Args:
+            numerics: for a request that does not say.
+
         Raises:
             FvError: the request is refused.
         """
         card, settled = self._settled(request, numerics)
-        check_recipe(self._extensions, card)
-        check_numerics(self._extensions, settled.request.numerics)
+        check_extensions(self._extensions, card, settled.request.numerics)
         instance = self._instance(card)
         plan = self._plan(card, settled.request)
         admit(plan, instance)
@@ -175,28 +181,21 @@ class Engine:
             slot: torch.from_numpy(content).to(instance.device)
             for slot, content in settled.inputs.contents.items()
         }
-        job = self._job(f"r{next(self._ids)}", settled.request, instance, cancel, observer, inputs)
+        name = f"r{next(self._ids)}-{self._name}"
+        job = self._job(name, settled.request, instance, cancel, observer, inputs)
         with _closing_on_error(job):
             job.announce()
         return job
 
     def snapshot(self, job: Job) -> RequestSnapshot:
-        """The job between two steps, for any process with the same card."""
-        run, instance = job.run, job.run.instance
-        header = SnapshotHeader(
-            request_id=run.id,
-            request=run.request,
-            card_digest=instance.card.digest(),
-            plugin=provenance.plugin_name(instance),
-            weights=provenance.weights_name(instance),
-            dtype=provenance.dtype_name(instance),
-            environment=environment(instance.card, instance.device),
-            finished=run.finished,
-            turn=run.turn,
-            extensions=tuple(map(str, self._extensions)),
-            notes=run.notes,
-        )
-        return snapshot.take(run, header)
+        """The job between two steps, for any process with the same card.
+
+        Raises:
+            RunError: FV501 the run is not finite, FV504 it cannot be stored, FV509 the job has failed or was closed.
+        """
+        if job.run.scope.closed:
+            raise over(job.run.id, "holds nothing to snapshot: it failed or was closed")
+        return snapshot.take(job.run, header_of(job.run))
 
     def resume(
         self, taken: RequestSnapshot, *, cancel: CancelScope | None = None, observer: Observer | None = None
@@ -204,11 +203,13 @@ class Engine:
         """The job of a snapshot. Another numeric environment is told in the job's notes.
 
         Raises:
-            RunError: FV504, another card, plugin version, kind of device, weights, precision or set of extensions.
+            RunError: FV504, another card, plugin version, kind of device, weights, precision or set of extensions, or
+                a file that was edited.
+            RequestError: FV301 to FV314, the card refuses the snapshot's request.
         """
         header = taken.header
         instance = self._instance(self._card(header.request.model))
-        self._check_header(header, instance)
+        check_fits(header, instance, self._extensions)
         plan = self._plan(instance.card, header.request)
         admit(plan, instance)
         instance.check(tuple(plan.weights))
@@ -223,10 +224,12 @@ class Engine:
         """The clip of a job that is done.
 
         Raises:
-            FvError: what ended the job.
+            FvError: what ended the job; FV509, it is not done.
         """
         if job.error is not None:
             raise job.error
+        if not job.done:
+            raise over(job.run.id, "has no clip yet: it is not done")
         return finished_clip(job, self._extensions)
 
     def instance(self, model_id: str) -> ModelInstance:
@@ -238,8 +241,10 @@ class Engine:
         return self._stores.counters()
 
     def close(self) -> None:
-        """Drops weights and caches; closing twice is the same as once."""
+        """Drops weights and caches and what open jobs hold, which end with FV506; closing twice is the same as once."""
         self._closed = True
+        for scope in tuple(self._stores.open):
+            scope.close()
         for instance in self._instances.values():
             instance.close()
         self._instances.clear()
@@ -252,9 +257,10 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _settled(self, request: Request, numerics: Numerics | None = None) -> tuple[ModelCard, Settled]:
+    def _settled(self, request: Request, numerics: Numerics | str | None = None) -> tuple[ModelCard, Settled]:
         card = self._card(request.model)
-        return card, settle(request, card, numerics or self._numerics)
+        default = self._numerics if numerics is None else checked_numerics(numerics)
+        return card, settle(request, card, default)
 
     def _card(self, model_id: str | None) -> ModelCard:
         if self._closed:
@@ -361,22 +367,6 @@ class Engine:
         except FvError as error:
             return Result(request=request, clip=None, error=error)
 
-    def _check_header(self, header: SnapshotHeader, instance: ModelInstance) -> None:
-        here = {
-            "card_digest": instance.card.digest(),
-            "plugin": provenance.plugin_name(instance),
-            "weights": provenance.weights_name(instance),
-            "dtype": provenance.dtype_name(instance),
-            "extensions": tuple(map(str, self._extensions)),
-        }
-        if header.environment.device != self.device.type:
-            raise mismatch(
-                "device", header.environment.device, f"is not that of this engine ({self.device.type})"
-            )
-        for name, value in here.items():
-            if getattr(header, name) != value:
-                raise mismatch(name, getattr(header, name), f"is not that of this engine ({value})")
-
 
 @contextmanager
 def _closing_on_error(job: Job) -> Iterator[None]:
@@ -385,53 +375,3 @@ def _closing_on_error(job: Job) -> Iterator[None]:
     except BaseException:
         job.close()
         raise
-
-
-def _valid(card: ModelCard) -> ModelCard:
-    for finding in validate(card):
-        raise finding
-    return card
-
-
-def _by_id(cards: Sequence[ModelCard]) -> dict[str, ModelCard]:
-    by_id = {card.model_id: card for card in cards}
-    for model_id in by_id:
-        if sum(card.model_id == model_id for card in cards) > 1:
-            raise RequestError(
-                "FV310",
-                name="models",
-                value=model_id,
-                rule="is named more than once",
-                legal="every model once",
-                remedy="Give derived cards ids of their own: derive(card, model_id=...).",
-            )
-    return by_id
-
-
-def _checked_weights(weights: str | Path | None, cards: Sequence[ModelCard]) -> Path | None:
-    if weights is not None and len(cards) != 1:
-        raise RequestError(
-            "FV310",
-            name="weights",
-            value=str(weights),
-            rule=f"is the folder of one model, and this engine names {len(cards)}",
-            legal="an engine of one model",
-            remedy="Make one engine per folder, or leave weights out to have them found.",
-        )
-    return None if weights is None else Path(weights)
-
-
-def _checked_offload(offload: str, device: torch.device) -> str:
-    legal = ("auto", "none") if device.type == "cpu" else ("auto", "none", "component")
-    if offload not in legal:
-        raise RequestError(
-            "FV312",
-            name="offload",
-            value=offload,
-            rule="moves weights between host memory and an accelerator, and there is none"
-            if offload == Offload.COMPONENT
-            else "is not a way to offload",
-            legal=", ".join(legal),
-            remedy="Leave it at auto.",
-        )
-    return offload

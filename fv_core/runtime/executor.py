@@ -6,7 +6,9 @@ itself, so what shares the engine can never change its bits; under `fast` calls 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import time
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -44,13 +46,26 @@ class Work:
     chain: Chain
 
 
-@torch.no_grad()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What one work came to, and what its own calls took: an equal share of each forward, without loading."""
+
+    result: StepResult | FvError
+    seconds: float
+
+
 def execute(works: Sequence[Work]) -> list[StepResult | FvError]:
     """The result of each work, or the error that ended it; one that fails leaves the others alone."""
+    return [one.result for one in execute_timed(works)]
+
+
+@torch.no_grad()
+def execute_timed(works: Sequence[Work]) -> list[Executed]:
+    """As `execute`, with the time of each."""
     tasks = [_Task(work) for work in works]
     for calls in _packed(tasks):
         _compute(calls)
-    return [task.result() for task in tasks]
+    return [Executed(result=task.result(), seconds=task.seconds) for task in tasks]
 
 
 class _Task:
@@ -61,6 +76,7 @@ class _Task:
         self.outputs: dict[int, CallOutput] = {}
         self.caches: dict[int, tuple[CacheRef, ...]] = {}
         self.error: FvError | None = None
+        self.seconds = 0.0
 
     def calls(self) -> list[_Call]:
         return [_Call(self, slot, call) for slot, call in enumerate(self.work.plan.calls)]
@@ -116,6 +132,9 @@ class _Call:
         return task.error is None
 
     def accept(self, computed: ComponentOutput) -> None:
+        """Takes in what came back; nothing once another call of the request has failed."""
+        if self.task.error is not None:
+            return
         work = self.task.work
         try:
             work.chain.computed(self.call, work.plan, computed.output)
@@ -154,10 +173,24 @@ def _packed(tasks: Sequence[_Task]) -> list[list[_Call]]:
 def _compute(calls: list[_Call]) -> None:
     batches: dict[Hashable, list[_Call]] = {}
     for call in calls:
-        if call.prepare():
+        with _timed([call]):
+            ready = call.prepare()
+        if ready:
             batches.setdefault(call.key, []).append(call)
     for batch in batches.values():
-        _forward(batch)
+        with _timed(batch):
+            _forward(batch)
+
+
+@contextmanager
+def _timed(calls: Sequence[_Call]) -> Iterator[None]:
+    """Shares what the block takes among the calls, all of one instance; loading is nobody's."""
+    instance = calls[0].task.work.instance
+    loading, began = instance.loading_s, time.perf_counter()
+    yield
+    seconds = time.perf_counter() - began - (instance.loading_s - loading)
+    for call in calls:
+        call.task.seconds += seconds / len(calls)
 
 
 def _forward(calls: list[_Call]) -> None:

@@ -42,6 +42,12 @@ def enable(extensions: Sequence[Extension]) -> tuple[Enabled, ...]:
     return enabled
 
 
+def check_extensions(enabled: Sequence[Enabled], card: ModelCard, numerics: Numerics) -> None:
+    """Whether the interceptors may alter a request for this card: as `check_recipe` and `check_numerics`."""
+    check_recipe(enabled, card)
+    check_numerics(enabled, numerics)
+
+
 def check_numerics(enabled: Sequence[Enabled], numerics: Numerics) -> None:
     """Raises:
     RequestError: FV314, an interceptor alters the distribution and the numerics promise bits.

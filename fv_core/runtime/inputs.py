@@ -58,6 +58,19 @@ def read_inputs(request: Request, task: TaskType, program: Program, model_id: st
     return Inputs(used=tuple(used), contents=contents, size=size, notes=tuple(notes))
 
 
+def check_inputs(inputs: Inputs, task: TaskType, program: Program, model_id: str) -> None:
+    """Raises:
+    RequestError: FV308, they are not those that the task reads.
+    """
+    brought = [one.modality for one in inputs.used]
+    for spec in program.inputs:
+        if spec.modality not in brought and not spec.optional:
+            raise _missing(spec, task, model_id)
+    for one in inputs.used:
+        if brought.count(one.modality) > 1 or one.modality not in {spec.modality for spec in program.inputs}:
+            raise _unread(ModalPart(modality=one.modality, path=one.path), task, program, model_id)
+
+
 def _read(part: ModalPart) -> tuple[UsedInput, Any, tuple[str, ...]]:
     from fv_core.media.inputs import (  # PyAV and Pillow load only for what brings a file
         decode_part,

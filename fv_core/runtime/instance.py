@@ -62,6 +62,10 @@ class ModelInstance:
         """Seconds spent loading so far: told apart from computing, or every estimate would start too high."""
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def loaded(self) -> tuple[str, ...]:
         """Ids of the components that are loaded, in the order they were needed."""
         return tuple(self._components)

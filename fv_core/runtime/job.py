@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from fv_core.errors import FvError
-from fv_core.loop import Emission, StepResult
+from fv_core.loop import Emission
 from fv_core.media import frames_from_video
-from fv_core.request import Failed, Finished, MediaChunk, RequestEvent, Started, StepDone
-from fv_core.runtime.executor import Work, execute
+from fv_core.request import Failed, Finished, Loading, MediaChunk, RequestEvent, Started, StepDone
+from fv_core.runtime.executor import Executed, Work, execute_timed
 from fv_core.runtime.faults import as_fv_error
+from fv_core.runtime.instance import closed
 from fv_core.runtime.run import RequestRun
+from fv_core.runtime.scope import over
 
 Observer: TypeAlias = Callable[[RequestEvent], None]
 
@@ -25,7 +26,7 @@ class Job:
         self.error: FvError | None = None
         self.seconds = 0.0
         self._observer = observer
-        self._node_seconds: list[float] = []
+        self._rounds: list[float] = []
 
     @property
     def done(self) -> bool:
@@ -45,19 +46,40 @@ class Job:
         )
 
     def step(self) -> None:
-        """One step of this job alone; a failure is kept in `error`."""
+        """One step of this job alone; a failure is kept in `error`.
+
+        Raises:
+            RunError: FV509, it is done or was closed.
+        """
         advance([self])
+
+    def require_going(self) -> None:
+        """Raises:
+        RunError: FV509, the job is done, or was closed by who started it.
+        """
+        if self.done:
+            raise over(self.run.id, "has no step left: it is done") from self.error
+        if self.run.scope.closed and not self.run.instance.closed:
+            raise over(self.run.id, "has no step left: it was closed")
 
     def work(self) -> Work | None:
         """The next step; None if asking for it failed."""
+        if self.run.instance.closed:
+            self.fail(closed(f"model {self.run.request.model}"))
+            return None
         try:
-            return self.run.work()
+            work = self.run.work()
         except Exception as error:
             self.fail(as_fv_error(error, f"loop of node {self.run.current.id}"))
             return None
+        for component in dict.fromkeys(call.component for call in work.plan.calls):
+            if component not in work.instance.loaded:
+                self._tell(Loading(request_id=self.run.id, component=component))
+        return work
 
-    def accept(self, work: Work, result: StepResult | FvError, seconds: float) -> None:
-        """Takes in what a step returned."""
+    def accept(self, work: Work, executed: Executed, round_s: float) -> None:
+        """Takes in what a step came to; `round_s` is what it took with all that it was executed with."""
+        result, seconds = executed.result, executed.seconds
         if isinstance(result, FvError):
             self.fail(result)
             return
@@ -68,7 +90,7 @@ class Job:
             self.fail(as_fv_error(error, f"loop of node {node.id}"))
             return
         self.seconds += seconds
-        self._tell_step(node.id, node.label, work, seconds)
+        self._tell_step(node.id, node.label, work, seconds, round_s)
         for chunk in chunks:
             self._tell(chunk)
         if self.run.done:
@@ -84,12 +106,12 @@ class Job:
         """Gives back everything the request holds."""
         self.run.scope.close()
 
-    def _tell_step(self, node: str, label: str, work: Work, seconds: float) -> None:
+    def _tell_step(self, node: str, label: str, work: Work, seconds: float, round_s: float) -> None:
         plan = work.plan
         if plan.step == 0:
-            self._node_seconds.clear()
-        self._node_seconds.append(seconds)
-        mean = sum(self._node_seconds) / len(self._node_seconds)
+            self._rounds.clear()
+        self._rounds.append(round_s)
+        mean = sum(self._rounds) / len(self._rounds)
         self._tell(
             StepDone(
                 request_id=self.run.id,
@@ -124,13 +146,13 @@ class Job:
 def advance(jobs: Sequence[Job]) -> None:
     """One step of each job, together, so that compatible calls can share a forward.
 
-    A step's seconds are those of computing; loading components that it is the first to need is left out.
+    Raises:
+        RunError: FV509, one of them is done or was closed; none is stepped then.
     """
+    for job in jobs:
+        job.require_going()
     works = [(job, work) for job in jobs if (work := job.work()) is not None]
-    instances = {id(work.instance): work.instance for _, work in works}.values()
-    loading = sum(instance.loading_s for instance in instances)
-    began = time.perf_counter()
-    results = execute([work for _, work in works])
-    seconds = time.perf_counter() - began - (sum(instance.loading_s for instance in instances) - loading)
-    for (job, work), result in zip(works, results, strict=True):
-        job.accept(work, result, seconds)
+    done = execute_timed([work for _, work in works])
+    round_s = sum(one.seconds for one in done)
+    for (job, work), executed in zip(works, done, strict=True):
+        job.accept(work, executed, round_s)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from fv_core.card import ModelCard, Rung
+from fv_core.card import IMPLEMENTED, ModelCard, Rung
 from fv_core.card.certificate import Certificate, misfits
 from fv_core.errors import ParityError
 from fv_core.home import home
@@ -15,9 +15,6 @@ from fv_core.plugins import record_of
 
 SHIPPED = Path("assets") / "certificates"
 """Where a plugin's package keeps its ledger."""
-
-IMPLEMENTED = (Rung.COMPONENT, Rung.TRAJECTORY)
-"""The rungs that fv can measure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from fv_core.request import (
     TaskType,
     shows_something,
 )
-from fv_core.runtime.inputs import Inputs, read_inputs
+from fv_core.runtime.inputs import Inputs, check_inputs, read_inputs
 
 SEEDS = 2**64
 
@@ -49,13 +49,18 @@ class Settled:
     inputs: Inputs
 
 
-def settle(request: Request, card: ModelCard, numerics: Numerics) -> Settled:
+def settle(request: Request, card: ModelCard, numerics: Numerics, brought: Inputs | None = None) -> Settled:
     """As `resolve`, with what the request brings.
+
+    Args:
+        brought: what it has brought already; None reads it.
 
     Raises: as `resolve`; FV318 and FV319 for inputs.
     """
     task = _task(request, card)
-    inputs = read_inputs(request, task, card.programs[task], card.model_id)
+    program = card.programs[task]
+    inputs = read_inputs(request, task, program, card.model_id) if brought is None else brought
+    check_inputs(inputs, task, program, card.model_id)
     request, fixed = _fixed(request, task, card)
     guidance = fixed.get("guidance", _guidance(request, card))
     settled = ResolvedRequest(

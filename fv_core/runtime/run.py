@@ -71,10 +71,9 @@ class RequestRun:
         self.nodes: tuple[Node, ...] = self.program.active(request)
         self.artifacts = self.program.yields(request)
         self.notes: tuple[str, ...] = request.adjusted
+        self.given = self._given()
         self.slots: dict[str, Slot] = {slot: scope.put(tensor) for slot, tensor in (inputs or {}).items()}
-        for slot in {slot for node in self.nodes for slot in node.reads.values()} - self.slots.keys():
-            if slot.startswith("request.") and slot not in {one.slot for one in self.program.inputs}:
-                self.slots[slot] = request_value(request, slot)
+        self.slots |= self.given
         self.finished: tuple[str, ...] = ()
         self.frontier: dict[str, NodeRun] = {}
         self.turn = ""
@@ -170,6 +169,19 @@ class RequestRun:
         assert isinstance(tensor, Tensor), f"slot {slot} holds a {type(tensor).__name__}"
         return tensor
 
+    def needed_slots(self) -> set[str]:
+        """What nodes that are not done read, and what the caller gets."""
+        reads = {slot for node in self.nodes if node.id not in self.finished for slot in node.reads.values()}
+        return reads | self.returned_slots()
+
+    def returned_slots(self) -> set[str]:
+        """The slots whose contents the caller gets; with everything kept, all but caches, which their readers use up."""
+        kept = set(self.request.keep)
+        if EVERYTHING in kept:
+            written = {slot for node in self.nodes for slot in node.writes.values()}
+            kept = {slot for slot in written if not isinstance(self.slots.get(slot), CacheRef)}
+        return set(self.artifacts.values()) | kept
+
     def go_on(self, after: str) -> None:
         """Opens the nodes that can run now, and gives the turn to the next of them that does not wait.
 
@@ -196,6 +208,14 @@ class RequestRun:
                 remedy="A loop that writes a stream must emit chunks before it is done: report it to its author.",
             )
         self.turn = going[0]
+
+    def _given(self) -> dict[str, Slot]:
+        """The plain values of the request that its nodes read."""
+        read = {slot for node in self.nodes for slot in node.reads.values() if slot.startswith("request.")}
+        return {
+            slot: request_value(self.request, slot)
+            for slot in read - {one.slot for one in self.program.inputs}
+        }
 
     def _is_ready(self, node: Node) -> bool:
         """Whether all that it reads is there, or has begun to come where it reads a stream."""
@@ -258,10 +278,7 @@ class RequestRun:
 
     def _drop_unread_slots(self) -> None:
         """Frees what no later node reads and nobody asked for."""
-        needed = {slot for node in self.nodes if node.id not in self.finished for slot in node.reads.values()}
-        needed |= set(self.artifacts.values()) | set(self.request.keep)
-        if EVERYTHING in self.request.keep:  # but caches, which their readers use up
-            needed |= {slot for slot, value in self.slots.items() if not isinstance(value, CacheRef)}
+        needed = self.needed_slots()
         self.slots = {slot: value for slot, value in self.slots.items() if slot in needed}
 
     def held(self) -> frozenset[CacheRef | ValueRef]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fv_core.cache import CacheContent, CacheRef, ValueRef
 from fv_core.cache.stores import StreamPool, ValueStore, stale
+from fv_core.errors import RunError
 
 POOLS: Final = ("stream", "slab_kv", "paged_kv", "text_kv")
 """Classes of caches; see `LoopEnv.cache`."""
@@ -43,7 +44,10 @@ class Stores:
 
 
 class RequestScope:
-    """Owns every reference of one request. Close it in `finally`; closing twice is the same as once."""
+    """Owns every reference of one request. Close it in `finally`; closing twice is the same as once.
+
+    A closed scope takes nothing more: who still steps the request gets FV509 rather than memory that nobody frees.
+    """
 
     def __init__(self, owner: str, stores: Stores) -> None:
         self.owner = owner
@@ -51,10 +55,12 @@ class RequestScope:
         self._streams = StreamPool()  # its own: two jobs that resume one request have equal references
         self._pools = dict.fromkeys(POOLS, self._streams)
         self._held: set[CacheRef | ValueRef] = set()
+        self.closed = False
         stores.open[self] = self._streams
 
     def put(self, tensor: Tensor) -> ValueRef:
         """Stores a large immutable tensor for this request."""
+        self._require_open()
         ref = self._stores.values.put(tensor, self)
         self._held.add(ref)
         return ref
@@ -72,12 +78,14 @@ class RequestScope:
         return content
 
     def append(self, ref: CacheRef, content: CacheContent) -> CacheRef:
+        self._require_open()
         following = self._pool(ref).append(ref, content)
         self._held.add(following)
         return following
 
     def restore(self, ref: CacheRef, content: CacheContent) -> None:
         """Puts back a cache from a snapshot."""
+        self._require_open()
         self._pool(ref).restore(ref, content)
         self._held.add(ref)
 
@@ -88,8 +96,16 @@ class RequestScope:
         self._held &= refs
 
     def close(self) -> None:
+        self.closed = True
         self.keep(frozenset())
         self._stores.open.pop(self, None)
+
+    def _require_open(self) -> None:
+        """Raises:
+        RunError: FV509, the request has given everything back.
+        """
+        if self.closed:
+            raise over(self.owner, "was closed")
 
     def _pool(self, ref: CacheRef) -> StreamPool:
         """Raises:
@@ -106,3 +122,13 @@ class RequestScope:
             self._stores.values.release(ref, self)
         else:
             self._pool(ref).release(ref)
+
+
+def over(owner: str, rule: str) -> RunError:
+    """FV509: what was asked of a job does not go with where it is."""
+    return RunError(
+        "FV509",
+        name=f"job {owner}",
+        rule=rule,
+        remedy="Step a job while it is not `done`, take its clip when it is, and close it last.",
+    )

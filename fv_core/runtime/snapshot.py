@@ -95,10 +95,13 @@ class RequestSnapshot:
             if metadata["sha256"] != _digest(metadata["fv"], tensors):
                 raise mismatch("file", str(path), "is damaged: its content is not what was written")
             parts = json.loads(metadata["fv"])
-            header = codec.decode(SnapshotHeader, parts["header"])
-        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-            raise mismatch("file", str(path), f"is not a snapshot: {error}") from error
-        return cls(header=header, body=parts["body"], tensors=tensors)
+            header, body = codec.decode(SnapshotHeader, parts["header"]), parts["body"]
+            if not isinstance(body, dict):
+                raise codec.DecodeError(f"expected an object, got {body!r}")
+        # RecursionError: brackets nested without end
+        except (OSError, KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
+            raise mismatch("file", str(path), f"is not a snapshot: {_brief(error)}") from error
+        return cls(header=header, body=body, tensors=tensors)
 
 
 class TensorLeaves:
@@ -173,8 +176,31 @@ def restore(run: RequestRun, snapshot: RequestSnapshot) -> None:
         run.notes = snapshot.header.notes
         run.slots = dict(codec.decode(_SLOTS, body["slots"], leaves))
         _restore_frontier(run, snapshot.header, body["frontier"], leaves)
-    except (codec.DecodeError, KeyError, IndexError, TypeError) as error:
-        raise mismatch("body", None, f"does not fit the card: {error}") from error
+        _check_slots(run)
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
+        raise mismatch("body", None, f"does not fit the card: {_brief(error)}") from error
+
+
+def _check_slots(run: RequestRun) -> None:
+    """A run between two steps holds what its finished nodes wrote and anybody still needs, and nothing of its own."""
+    written = {slot for node in run.nodes if node.id in run.finished for slot in node.writes.values()}
+    brought = {one.slot for one in run.program.inputs}
+    missing = (written | run.given.keys()) & run.needed_slots() - run.slots.keys()
+    if odd := sorted(run.slots.keys() - written - run.given.keys() - brought) + sorted(missing):
+        raise codec.DecodeError(f"slots that should not be there, or are missing: {', '.join(odd)}")
+    for slot, value in run.slots.items():
+        if slot in run.given and value != run.given[slot]:
+            raise codec.DecodeError(f"slot {slot} holds {value!r}")
+        if (
+            slot in run.returned_slots() - {run.artifacts.get("text")}
+            and slot in written
+            and isinstance(value, str)
+        ):
+            raise codec.DecodeError(f"slot {slot} holds {value!r}")
+
+
+def _brief(error: Exception) -> str:
+    return str(error)[:200] or type(error).__name__
 
 
 def _restore_frontier(

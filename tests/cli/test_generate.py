@@ -164,8 +164,22 @@ def test_from_pays_no_heed_to_settings(
 ) -> None:
     (work / "fv.toml").write_text('[generate]\nsteps = 3\ndtype = "float32"\n')
     monkeypatch.setenv("FV_GENERATE_SEED", "8")
-    assert fv("generate", "--from", recorded, "-o", "second.npy").code == 0
+    told = fv("generate", "--from", recorded, "-o", "second.npy")
+    assert told.code == 0
     assert (work / "second.npy").read_bytes() == (work / "first.npy").read_bytes()
+    overruled = "fv.toml: generate.steps, FV_GENERATE_SEED, fv.toml: generate.dtype"
+    unused = f"note: not used, as --from repeats a run as it was: {overruled}\n"
+    assert told.err == unused + NOISE
+    planned = fv("generate", "--from", recorded, "-o", "third.npy", "--dry-run")
+    assert planned.err == unused
+
+
+def test_from_enlarges_as_the_recorded_run_did(fv: Fv, work: Path) -> None:
+    fv("generate", "cat", "--seed", "1", *SHORT, "-o", "large.npy", "--scale", "2", "--sidecar")
+    fv("generate", "--from", "large.npy.json", "-o", "again.npy")
+    fv("generate", "--from", "large.npy.json", "-o", "small.npy", "--scale", "1")
+    assert (work / "again.npy").read_bytes() == (work / "large.npy").read_bytes()
+    assert np.load(work / "small.npy").shape == (5, 32, 32, 3)
 
 
 @pytest.mark.parametrize(

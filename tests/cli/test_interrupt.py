@@ -68,6 +68,30 @@ def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
         assert running.wait(timeout=120) == 130
 
 
+MANY = """
+import os, signal, sys, time
+from threading import Thread
+from fv_core.cli import explain, main
+def press():
+    for _ in range(200):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.001)
+def interrupt(code):
+    Thread(target=press).start()
+    time.sleep(9)
+explain._entry = interrupt
+main.main(["explain", "FV302"])
+"""
+
+
+def test_an_impatient_user_sees_no_traceback(tmp_path: Path) -> None:
+    with process("-c", MANY, home=tmp_path) as running:
+        _, err = running.communicate(timeout=120)
+    assert running.returncode == 130
+    assert "Traceback" not in err
+    assert "KeyboardInterrupt" not in err
+
+
 def test_interrupts_are_told_in_order_and_then_left_as_they_were() -> None:
     told: list[str] = []
     before = signal.getsignal(signal.SIGINT)

@@ -20,7 +20,7 @@ from fv_core.cli.main import fv as root
 Fv = Callable[..., Any]
 
 TREE = {
-    "fv": "--version --quiet -q --color",
+    "fv": "--version --plugins --quiet -q --color",
     "fv generate": (
         "PROMPT --model --size --frames --fps --steps --guidance --negative --seed --n --device --dtype --weights "
         "--numerics --offload --require-certified --set --image --from --sidecar --dry-run --force --output -o "
@@ -121,9 +121,18 @@ def test_no_command_prints_help_as_a_usage_error(fv: Fv) -> None:
             ("genrate", "x"),
             "there is no command 'genrate'; did you mean generate? (legal: generate, models, ",
         ),
-        (("--loud", "models"), "No such option '--loud'"),
+        (("--loud", "models"), "there is no option '--loud'"),
         (("--color", "sometimes", "models"), "'sometimes' is not one of 'auto', 'always', 'never'"),
-        (("models", "shwo"), "No such command 'shwo'"),
+        (("gen", "x"), "there is no command 'gen'; did you mean generate? (legal: generate, models, "),
+        (("e",), "there is no command 'e' (legal: "),
+        (("models", "shwo"), "there is no command 'shwo'; did you mean show? (legal: show)"),
+        (
+            ("weights", "ver", "x"),
+            "there is no command 'ver'; did you mean verify? (legal: list, pull, verify, where)",
+        ),
+        (("generate", "x", "--stepz", "3"), "there is no option '--stepz'; did you mean --steps"),
+        (("generate", "x", "--neg", "fog"), "there is no option '--neg'; did you mean --negative?"),
+        (("generate", "x", "--quiet"), "--quiet belongs before the command: fv --quiet generate ..."),
         (("models", "show"), "Missing argument 'ID'"),
         (("explain", "FV302", "FV303"), "Got unexpected extra argument"),
     ],
@@ -154,6 +163,29 @@ def test_json_errors_cover_the_command_line(fv: Fv) -> None:
 
 def fail(*arguments: object) -> None:
     raise ZeroDivisionError("division\nby \x1b[31mzero")
+
+
+def test_python_runs_the_package_as_fv(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    for arguments in (("--help",), ("models", "shwo")):
+        commands = ([sys.executable, "-m", "fv_core"], [str(Path(sys.executable).with_name("fv"))])
+        told = [
+            subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment)
+            for command in commands
+        ]
+        one, other = ((each.returncode, each.stdout, each.stderr) for each in told)
+        assert one == other
+
+
+@pytest.mark.parametrize("group", ["models", "plugins", "weights", "parity"])
+def test_help_of_a_group_cuts_no_line(fv: Fv, group: str) -> None:
+    told = " ".join(fv(group, "--help").out.split())
+    command = root.get_command(context(root), group)
+    assert isinstance(command, click.Group)
+    for name, inner in command.commands.items():
+        assert inner.help is not None
+        sentence = " ".join(inner.help.split("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
+        assert f"{name} {sentence}" in told
 
 
 def test_an_unforeseen_failure_is_one_line(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,3 +286,57 @@ def written_to(output: str | int, arguments: tuple[str, ...], home: Path) -> tup
         environment = {**os.environ, "HOME": str(home)}
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
     return done.returncode, done.stderr
+
+
+CLOSED = """
+import os, sys
+for number in {closed}:
+    os.close(number)
+os.execv({python!r}, [{python!r}, "-m", "fv_core", *{arguments!r}])
+"""
+SMALL = (
+    "generate",
+    "a cat",
+    "--seed",
+    "1",
+    "--size",
+    "16x16",
+    "--frames",
+    "1",
+    "--steps",
+    "1",
+    "--device",
+    "cpu",
+)
+
+
+@pytest.mark.parametrize("closed", [(2,), (1, 2), (0, 1, 2)])
+def test_closed_streams_cost_no_clip(closed: tuple[int, ...], tmp_path: Path) -> None:
+    code = CLOSED.format(closed=closed, python=sys.executable, arguments=[*SMALL, "-o", "out.npy"])
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert (done.returncode, done.stdout) == (0, "" if 1 in closed else "out.npy\n")
+    assert (tmp_path / "out.npy").read_bytes().startswith(b"\x93NUMPY")
+
+
+def test_a_listener_that_has_gone_costs_no_clip(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "fv_core", *SMALL, "-o", "out.npy"]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=writer, text=True, cwd=tmp_path, env=environment
+    )
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (0, "out.npy\n")
+
+
+def test_clips_that_nobody_reads_of_are_told(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    code, err = written_to(writer, (*SMALL, "-o", str(tmp_path / "out.npy"), "--n", "2"), tmp_path)
+    assert code == 1
+    assert "warning: nobody reads standard output any more, so this stops; 1 clip had been written\n" in err
+    assert sorted(path.name for path in tmp_path.glob("*.npy")) == ["out-1.npy"]

@@ -56,9 +56,9 @@ def test_every_form_of_value_is_read(fv: Fv, work: Path) -> None:
 
 def test_the_device_variable_stands_in_for_the_option(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FV_DEVICE", "toaster")
-    assert "device 'toaster'" in fv("generate", "a cat").err
+    assert "FV_DEVICE (device) 'toaster'" in fv("generate", "a cat").err
     monkeypatch.setenv("FV_GENERATE_DEVICE", "kettle")
-    assert "device 'kettle'" in fv("generate", "a cat").err
+    assert "FV_GENERATE_DEVICE (device) 'kettle'" in fv("generate", "a cat").err
     assert fv("generate", "a cat", "--device", "cpu", "--dry-run").code == 0
 
 
@@ -113,3 +113,45 @@ def test_what_makes_sense_once_is_neither_setting_nor_variable() -> None:
     once = {"image", "from", "dry-run", "force", "output", "json", "events"}
     every = {max(one.opts, key=len).lstrip("-") for one in generate.params if one.opts[0].startswith("-")}
     assert every - configurable(generate).keys() == once
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code"),
+    [
+        ("steps", 0, "FV304"), ("size", "65x64", "FV302"), ("frames", 16, "FV303"), ("fps", 0, "FV307"),
+        ("guidance", 0.5, "FV305"), ("seed", -1, "FV306"), ("model", "wan21/tini", "FV101"), ("device", "tpu", "FV312"),
+        ("weights", "absent", "FV252"), ("scale", 0, "FV315"), ("offload", "component", "FV312"),
+    ],
+)  # fmt: skip
+def test_the_source_of_a_bad_value_is_named(
+    fv: Fv, work: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: object, code: str
+) -> None:
+    flags = () if option == "device" else ("--device", "cpu")
+    (work / "fv.toml").write_text(f"[generate]\n{option} = {value!r}\n")
+    assert fv("generate", "a cat", *flags).err.startswith(f"error[{code}]: fv.toml: generate.{option} (")
+    name = f"FV_GENERATE_{option.upper()}"
+    monkeypatch.setenv(name, str(value))
+    assert fv("generate", "a cat", *flags).err.startswith(f"error[{code}]: {name} (")
+    flag = fv("generate", "a cat", *flags, f"--{option}", str(value))
+    assert flag.err.startswith(f"error[{code}]: ")
+    assert "fv.toml" not in flag.err
+    assert name not in flag.err
+
+
+def test_the_source_of_a_value_without_form_is_named(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, arguments in (
+        ("FV_GENERATE_SIZE", ("generate", "a cat")),
+        ("FV_GENERATE_SIDECAR", ("generate", "a cat")),
+        ("FV_COLOR", ("models",)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "purple")
+            assert fv(*arguments).err.startswith(f"error[FV300]: {name}: Invalid value for ")
+
+
+def test_the_device_variable_is_named_by_every_verb_that_reads_it(
+    fv: Fv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FV_DEVICE", "toaster")
+    for arguments in (("generate", "a cat"), ("parity", "gate", "wan21/tiny")):
+        assert fv(*arguments).err.startswith("error[FV312]: FV_DEVICE (device) 'toaster': ")

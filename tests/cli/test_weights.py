@@ -233,7 +233,7 @@ def test_list_tells_what_is_here(fv: Fv) -> None:
         (found,) = [line for line in fv("list")[1].splitlines() if line.startswith("loopback/tiny")]
         return " ".join(found.split())
 
-    assert line() == f"loopback/tiny {REPO} newest - {REPO} is not on this machine"
+    assert line() == f"loopback/tiny {REPO} newest - not here"
     assert facts()["path"] is None
     _, folder, _ = fv("pull", "loopback/tiny", "--yes")
     assert facts()["path"] == folder.removesuffix("\n")

@@ -23,6 +23,14 @@ def test_sidecar_gives_back_what_was_written(
     saved = write_sidecar(tmp_path / "out.mp4", clip)
     assert saved == tmp_path / "out.mp4.json"
     assert read_sidecar(saved) == Sidecar(request=request, used=clip.used)
+    enlarged = write_sidecar(tmp_path / "out.mp4", clip, scale=3, force=True)
+    assert read_sidecar(enlarged).scale == 3
+
+
+def test_a_sidecar_that_states_no_scale_is_of_a_clip_at_its_own(circle: Clip, tmp_path: Path) -> None:
+    path = write_sidecar(tmp_path / "out.mp4", circle, scale=3)
+    path.write_text(json.dumps(_without(json.loads(path.read_text()), "scale")))
+    assert read_sidecar(path).scale == 1
 
 
 def test_sidecar_holds_the_prompt_as_text(circle: Clip, tmp_path: Path) -> None:
@@ -81,7 +89,20 @@ def test_other_files_are_no_sidecar(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_missing_file_and_a_folder_are_no_sidecar(tmp_path: Path) -> None:
-    for path in (tmp_path / "absent.json", tmp_path):
+    for path, why in ((tmp_path / "absent.json", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(RequestError) as caught:
             read_sidecar(path)
-        assert caught.value.code == "FV311"
+        assert (caught.value.code, caught.value.rule) == ("FV311", f"cannot be read: {why}")
+
+
+def test_what_is_wrong_with_a_sidecar_is_told(circle: Clip, tmp_path: Path) -> None:
+    path = write_sidecar(tmp_path / "out.mp4", circle)
+    for text, why in (
+        ("{", "it is not JSON (Expecting property name"),
+        ("[]", "its schema is None, not 'fv-sidecar/1'"),
+        ('{"schema": "fv-sidecar/9"}', "its schema is 'fv-sidecar/9', not 'fv-sidecar/1'"),
+    ):
+        path.write_text(text)
+        with pytest.raises(RequestError) as caught:
+            read_sidecar(path)
+        assert caught.value.rule.startswith(f"is not a sidecar of this version of fv: {why}")

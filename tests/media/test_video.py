@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -163,3 +164,58 @@ def test_ffprobe_agrees(
     assert {key: stream[key] for key in expected} == expected
     assert Fraction(stream["r_frame_rate"]) == exact_rate(fps)
     assert "creation_time" not in json.dumps(told)
+
+
+class Spied:
+    """An output container that notes which options its stream is made with."""
+
+    def __init__(self, container: Any) -> None:
+        self._container = container
+        self.streams_made: list[tuple[dict[str, str], Any]] = []
+
+    def __enter__(self) -> Spied:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._container.__exit__(*ended)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._container, name)
+
+    def add_stream(self, codec: str, rate: Fraction, options: dict[str, str]) -> Any:
+        stream = self._container.add_stream(codec, rate=rate, options=options)
+        self.streams_made.append((options, stream))
+        return stream
+
+
+@pytest.mark.parametrize(
+    ("suffix", "expected"),
+    [
+        (".mp4", {"crf": "17", "preset": "medium", "x264-params": "cpu-independent=1"}),
+        (".webm", {"crf": "24", "b": "0", "deadline": "good", "cpu-used": "2"}),
+    ],
+)
+def test_encoders_run_with_one_thread_and_the_same_kernels_everywhere(
+    suffix: str, expected: dict[str, str], circle: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One encode in a hundred would show it: bytes that depend on the CPU or on how many threads there are."""
+    spied: list[Spied] = []
+    plain = av.open
+
+    def spy(file: Any, mode: Any = "r", **options: Any) -> Any:
+        if mode != "w":
+            return plain(file, mode, **options)
+        spied.append(Spied(plain(file, mode, **options)))
+        return spied[-1]
+
+    monkeypatch.setattr("av.open", spy)
+    circle.save(tmp_path / f"out{suffix}")
+    (made,) = [stream for each in spied for stream in each.streams_made]
+    assert made[0] == expected
+    assert made[1].thread_count == 1
+
+
+def test_x264_itself_says_that_it_ran_with_one_thread(circle: Clip, tmp_path: Path) -> None:
+    told = circle.save(tmp_path / "out.mp4").read_bytes().partition(b"x264 - core")[2][:1000]
+    for option in (b" threads=1 ", b" lookahead_threads=1 ", b" crf=17.0 "):
+        assert option in told

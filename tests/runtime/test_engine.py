@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fv_core import (
     Engine,
     Failed,
     Finished,
+    Loading,
     MediaChunk,
     OutputSpec,
     Request,
@@ -35,6 +37,7 @@ from fv_core.errors import (
 )
 from fv_core.plugins import find_card
 from fv_core.request import Numerics, RequestEvent, Size
+from fv_core.runtime.job import advance
 from fv_core.runtime.scope import Counters
 
 Ask = Callable[..., Request]
@@ -120,8 +123,11 @@ def test_events_tell_every_step_in_order_and_every_frame_once(engine: Engine, as
     events: list[RequestEvent] = []
     clip = engine.run(ask(frames=9, steps=3), observer=events.append)
     assert [type(event) for event in events] == [
-        Started, StepDone, StepDone, *[StepDone] * 3, StepDone, *[StepDone, MediaChunk] * 3, Finished,
+        Started, Loading, StepDone, StepDone, Loading, *[StepDone] * 3, Loading, StepDone,
+        *[StepDone, MediaChunk] * 3, Finished,
     ]  # fmt: skip
+    loaded = [event.component for event in events if isinstance(event, Loading)]
+    assert loaded == ["text", "transformer", "vae"]
     started, finished = events[0], events[-1]
     assert isinstance(started, Started)
     assert isinstance(finished, Finished)
@@ -139,6 +145,14 @@ def test_events_tell_every_step_in_order_and_every_frame_once(engine: Engine, as
     assert [chunk.index for chunk in chunks] == [0, 1, 2]
     assert np.array_equal(np.concatenate([chunk.frames for chunk in chunks]), clip.frames)
     assert len({event.request_id for event in events}) == 1
+
+
+def test_ids_of_requests_are_those_of_one_engine_and_go_with_a_snapshot(engine: Engine, ask: Ask) -> None:
+    with Engine(["wan21/tiny"], device="cpu") as other, closing(other.start(ask())) as theirs:
+        theirs.step()
+        taken = other.snapshot(theirs)
+        with closing(engine.start(ask())) as ours, closing(engine.resume(taken)) as resumed:
+            assert resumed.run.id == theirs.run.id != ours.run.id
 
 
 def test_failure_is_the_last_event(engine: Engine, watch: Any, ask: Ask) -> None:
@@ -315,9 +329,92 @@ def test_closed_engine_refuses_everything_and_closing_twice_is_once(ask: Ask) ->
             refused()
         assert code(caught) == "FV506"
     job.step()
-    job.step()
     assert job.error is not None
     assert job.error.code == "FV506"
+    assert engine.counters() == NOTHING
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_closing_the_engine_gives_back_what_a_job_holds_wherever_it_stands(steps: int, ask: Ask) -> None:
+    engine = Engine(["wan21/tiny"], device="cpu")
+    job = engine.start(ask(output=OutputSpec(keep=("cond",))))
+    for _ in range(steps):
+        if not job.done:
+            job.step()
+    engine.close()
+    assert engine.counters() == NOTHING
+    if not job.done:
+        job.step()
+        assert job.error is not None
+        assert job.error.code == "FV506"
+    with pytest.raises(RunError) as caught:
+        job.step()
+    assert code(caught) == "FV509"
+    assert engine.counters() == NOTHING
+
+
+def test_a_job_that_is_over_or_not_there_yet_says_so(engine: Engine, ask: Ask) -> None:
+    done, closed, going = engine.start(ask()), engine.start(ask()), engine.start(ask())
+    with pytest.raises(RunError, match="has no clip yet") as caught:
+        engine.clip(going)
+    assert code(caught) == "FV509"
+    while not done.done:
+        done.step()
+    closed.step()
+    closed.close()
+    for over in (done, closed):
+        with pytest.raises(RunError, match="has no step left") as caught:
+            over.step()
+        assert code(caught) == "FV509"
+    with pytest.raises(RunError) as caught:
+        engine.snapshot(closed)
+    assert code(caught) == "FV509"
+    with pytest.raises(RunError) as caught:
+        advance([going, done])
+    assert code(caught) == "FV509"
+    assert (going.run.node, going.run.state) == (0, None)
+    assert engine.clip(done).frames.shape[0] == 5
+    for job in (done, going):
+        job.close()
+    assert engine.counters() == NOTHING
+
+
+def test_a_failed_job_raises_what_ended_it_when_its_clip_is_asked_for(
+    engine: Engine, watch: Any, ask: Ask
+) -> None:
+    def fail(forward: Any) -> None:
+        raise ArithmeticError("no")
+
+    watch.before = fail
+    job = engine.start(ask())
+    job.step()
+    with pytest.raises(RunError, match="no") as caught:
+        engine.clip(job)
+    assert code(caught) == "FV502"
+    with pytest.raises(RunError) as caught:
+        job.step()
+    assert code(caught) == "FV509"
+    assert caught.value.__cause__ is job.error
+
+
+@pytest.mark.parametrize("promise", ["reference", "exact", "fast", *Numerics])
+def test_start_takes_every_promise_by_name(promise: str, engine: Engine, ask: Ask) -> None:
+    job = engine.start(ask(), numerics=promise)
+    assert job.run.request.numerics is Numerics(promise)
+    job.close()
+
+
+@pytest.mark.parametrize("promise", ["FAST", "quick", "", 3, True, ["fast"]])
+def test_start_refuses_any_other_promise(promise: Any, engine: Engine, ask: Ask) -> None:
+    for start in (
+        lambda: engine.start(ask(), numerics=promise),
+        lambda: engine.run_many([ask()], numerics=promise),
+        lambda: engine.run(ask(numerics=promise)),
+        lambda: Engine(["wan21/tiny"], device="cpu", numerics=promise),
+    ):
+        with pytest.raises(RequestError) as caught:
+            start()
+        assert code(caught) == "FV314"
     assert engine.counters() == NOTHING
 
 

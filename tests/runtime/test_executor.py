@@ -11,7 +11,8 @@ import torch
 
 from fv_core import CancelScope, Engine, ModelCard, OutputSpec, Request, derive
 from fv_core.errors import FvError
-from fv_core.loop import CacheMode, CallOutput, ComponentOutput
+from fv_core.extend.chain import Chain
+from fv_core.loop import CacheMode, CallOutput, ComponentCall, ComponentOutput
 from fv_core.plugins import find_card
 from fv_core.request import Numerics
 from fv_core.runtime.executor import Work, execute
@@ -306,3 +307,21 @@ def test_cancelled_request_loads_nothing(engine: Engine, ask: Ask) -> None:
     run([job := engine.start(ask(), cancel=cancel)])
     assert code(job) == "FV510"
     assert engine.instance("wan21/tiny").loaded == ()
+
+
+def test_the_first_error_of_a_request_stays_and_the_rest_of_its_forward_is_dropped(
+    engine: Engine, watch: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both branches of a fast request share a forward, so both outputs are there when the first turns out wrong."""
+    seen: list[str] = []
+
+    def computed(chain: Chain, call: ComponentCall, plan: Any, output: CallOutput) -> None:
+        if call.component == "transformer":
+            seen.append(call.branch)
+            raise ArithmeticError(f"fault {len(seen)} on {call.branch}")
+
+    monkeypatch.setattr(Chain, "computed", computed)
+    run([job := engine.start(ask(numerics=Numerics.FAST))])
+    assert watch.sizes("transformer") == [2]
+    assert seen == ["cond"]
+    assert "raised ArithmeticError: fault 1 on cond" in str(job.error)

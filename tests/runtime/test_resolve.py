@@ -53,6 +53,24 @@ def test_a_seed_is_drawn_where_none_is_given() -> None:
     assert len({settle().seed for _ in range(8)}) > 1
 
 
+@pytest.mark.parametrize("drawn", [0, 2**31 + 257, 2**32 - 1])
+def test_a_seed_is_drawn_from_32_bits(drawn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def draw(below: int) -> int:
+        asked.append(below)
+        return drawn
+
+    monkeypatch.setattr("secrets.randbelow", draw)
+    assert settle().seed == drawn
+    assert asked == [2**32]
+
+
+@pytest.mark.parametrize("fps", [0.01, 240])
+def test_the_ends_of_the_range_of_frame_rates_are_legal(fps: float) -> None:
+    assert settle(fps=fps).fps == fps
+
+
 def test_what_is_given_is_used() -> None:
     given: dict[str, Any] = {
         "negative_prompt": "n", "seed": 2**64 - 1, "frames": 5, "fps": 12, "steps": 3, "guidance": 2,
@@ -100,6 +118,8 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("FV306", "2^64 - 1", {"seed": 2**64}),
     ("FV307", "240", {"fps": 0}),
     ("FV307", "240", {"fps": math.inf}),
+    ("FV307", "240", {"fps": math.nextafter(240, math.inf)}),
+    ("FV307", "240", {"fps": math.nextafter(0.01, 0)}),
     ("FV308", "image input", {"inputs": (IMAGE,)}),
     ("FV308", "input", {"inputs": "x.png"}),
     ("FV309", "t2v", {"task": "i2v"}),

@@ -14,7 +14,7 @@ from fv_core.cache import ValueRef
 from fv_core.extend.chain import Chain
 from fv_core.loop import StepResult, WorkPlan
 from fv_core.request import MediaChunk, StepDone
-from fv_core.runtime import instance
+from fv_core.runtime import executor, instance
 from fv_core.runtime import job as jobs
 from fv_core.runtime.job import Job
 from fv_core.runtime.watch import NonFiniteWatch
@@ -180,9 +180,49 @@ def test_seconds_of_a_step_leave_out_loading(
 
     monkeypatch.setattr(instance.ModelInstance, "_load", slow_load)
     monkeypatch.setattr(instance, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(perf_counter=tick))
+    monkeypatch.setattr(executor, "time", SimpleNamespace(perf_counter=tick))
     seen: list[object] = []
     engine.run(ask(), observer=seen.append)
     steps = [event.seconds for event in seen if isinstance(event, StepDone)]
-    assert set(steps) == {1.0}
+    ticks = [4.0 if event.node == "denoise" else 2.0 for event in seen if isinstance(event, StepDone)]
+    assert steps == ticks  # each call takes one to prepare and one to compute
     assert engine.instance("wan21/tiny").loading_s == 300.0
+
+
+def test_seconds_of_a_request_are_those_of_its_own_calls(
+    engine: Engine, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    engine.run(ask())  # what is loaded by a real clock would be taken off this one
+    monkeypatch.setattr(executor, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    forward = executor._forward
+
+    def slow(calls: Any) -> None:
+        forward(calls)
+        now[0] += 10.0 if calls[0].task.work.plan.total == 7 else 1.0
+
+    monkeypatch.setattr(executor, "_forward", slow)
+    alone = engine.run(ask(steps=7)).used.seconds
+    long, short = engine.run_many([ask(steps=7), ask(steps=2)])
+    assert long.clip is not None
+    assert short.clip is not None
+    assert long.clip.used.seconds == alone
+    assert short.clip.used.seconds < 20 < alone
+
+
+def test_a_shared_forward_is_shared_in_seconds_too(
+    engine: Engine, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    engine.run(ask())  # what is loaded by a real clock would be taken off this one
+    monkeypatch.setattr(executor, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    forward = executor._forward
+
+    def slow(calls: Any) -> None:
+        forward(calls)
+        now[0] += 1.0
+
+    monkeypatch.setattr(executor, "_forward", slow)
+    results = engine.run_many([ask(seed=1), ask(seed=2)], numerics="fast")
+    seconds = [one.clip.used.seconds for one in results if one.clip is not None]
+    assert seconds == [now[0] / 2] * 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +21,10 @@ from fv_core.errors import FvError, RunError
 from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
 from fv_core.plugins import find_card
+from fv_core.request import Size
 from fv_core.runtime.job import Job
 from fv_core.runtime.scope import Counters
-from fv_core.runtime.snapshot import RequestSnapshot, TensorLeaves
+from fv_core.runtime.snapshot import FORMAT, RequestSnapshot, TensorLeaves, _digest
 
 Ask = Callable[..., Request]
 NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)
@@ -266,6 +269,122 @@ def test_body_that_does_not_fit_the_card_is_refused_and_leaks_nothing(
     damaged = DAMAGE[kind](RequestSnapshot.load(saved))
     refused(lambda: engine.resume(damaged))
     assert engine.counters() == NOTHING
+
+
+EDITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "steps": ("FV304", {"steps": 5000}),
+    "no steps": ("FV304", {"steps": 0}),
+    "size": ("FV302", {"size": Size(17, 16)}),
+    "no size": ("FV302", {"size": Size(0, 0)}),
+    "frames": ("FV303", {"frames": 6}),
+    "guidance": ("FV305", {"guidance": 0.5}),
+    "nan": ("FV305", {"guidance": math.nan}),
+    "fps": ("FV307", {"fps": 1e9}),
+    "seed": ("FV306", {"seed": -1}),
+    "prompt": ("FV301", {"prompt": "&nbsp;"}),
+    "param": ("FV310", {"params": {"shift": 1e9}}),
+    "unknown param": ("FV310", {"params": {"shift": 3.0, "tempo": 1}}),
+    "no param": ("FV504", {"params": {}}),
+    "keep": ("FV310", {"keep": ("secret",)}),
+    "model": ("FV101", {"model": "../../etc"}),
+}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_an_edited_request_in_a_sound_file_is_refused_as_a_request_is(
+    kind: str, engine: Engine, saved: Path
+) -> None:
+    code, values = EDITS[kind]
+    taken = RequestSnapshot.load(saved)
+    header = replace(taken.header, request=replace(taken.header.request, **values))
+    replace(taken, header=header).save(saved)  # with the digest of what it now says
+    with pytest.raises(FvError) as caught:
+        engine.resume(RequestSnapshot.load(saved))
+    assert caught.value.code == code
+    assert engine.counters() == NOTHING
+
+
+def test_a_snapshot_of_what_the_interceptors_now_forbid_is_refused(saved: Path) -> None:
+    altering = replace(spec(), distribution_altering=True)
+    with Engine([TINY], device="cpu", extensions=[altering]) as other:
+        taken = RequestSnapshot.load(saved)
+        header = replace(taken.header, extensions=("test/Remember:strength=1.0",))
+        with pytest.raises(FvError) as caught:
+            other.resume(replace(taken, header=header))
+    assert caught.value.code == "FV314"
+
+
+def rewritten(path: Path, text: str) -> None:
+    """The file with other JSON, and the digest that goes with it."""
+    tensors = RequestSnapshot.load(path).tensors
+    save_file(tensors, path, metadata={"format": str(FORMAT), "fv": text, "sha256": _digest(text, tensors)})
+
+
+def parts(path: Path) -> dict[str, Any]:
+    with safe_open(path, framework="pt") as file:
+        stored: dict[str, Any] = json.loads(file.metadata()["fv"])
+    return stored
+
+
+@pytest.mark.parametrize("body", [None, [], 5, "x", True])
+def test_a_body_that_is_no_object_is_refused(body: object, saved: Path) -> None:
+    rewritten(saved, json.dumps({**parts(saved), "body": body}))
+    refused(lambda: RequestSnapshot.load(saved))
+
+
+@pytest.mark.parametrize("absent", ["body", "header"])
+def test_a_missing_part_is_refused(absent: str, saved: Path) -> None:
+    stored = parts(saved)
+    del stored[absent]
+    rewritten(saved, json.dumps(stored))
+    assert absent in refused(lambda: RequestSnapshot.load(saved)).message
+
+
+def test_json_without_end_is_refused_where_it_is_read_and_where_it_is_used(
+    saved: Path, engine: Engine
+) -> None:
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    taken = RequestSnapshot.load(saved)
+    stored = parts(saved)
+    for name in taken.body:
+        refused(lambda name=name: engine.resume(replace(taken, body={**taken.body, name: nested})))  # type: ignore[misc]
+    deep = "[" * 100_000 + "]" * 100_000
+    rewritten(saved, json.dumps({**stored, "body": 0})[:-2] + deep + "}")
+    assert "recursion" in refused(lambda: RequestSnapshot.load(saved)).message
+    assert engine.counters() == NOTHING
+
+
+SLOTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "another prompt": lambda slots: slots.update({"request.prompt": "another"}),
+    "a slot that nothing writes": lambda slots: slots.update(tempo="x"),
+    "a value that later nodes read is missing": lambda slots: slots.pop("cond"),
+    "a value of a later node": lambda slots: slots.update(video="x"),
+}
+
+
+@pytest.mark.parametrize("kind", SLOTS)
+def test_slots_are_those_that_the_run_had(kind: str, saved: Path, engine: Engine) -> None:
+    taken = RequestSnapshot.load(saved)
+    slots: Any = dict(taken.body["slots"])  # type: ignore[arg-type]
+    SLOTS[kind](slots)
+    assert (
+        "slot" in refused(lambda: engine.resume(replace(taken, body={**taken.body, "slots": slots}))).message
+    )
+    assert engine.counters() == NOTHING
+
+
+def test_a_text_where_the_clip_should_be_is_refused(engine: Engine, ask: Ask) -> None:
+    job = engine.start(ask())
+    while not job.done:
+        job.step()
+    taken = engine.snapshot(job)
+    job.close()
+    slots: Any = {**taken.body["slots"], "video": "a film"}  # type: ignore[dict-item]
+    assert (
+        "video" in refused(lambda: engine.resume(replace(taken, body={**taken.body, "slots": slots}))).message
+    )
 
 
 def test_snapshot_of_another_kind_of_device_is_refused(saved: Path, engine: Engine) -> None:

@@ -105,7 +105,7 @@ def test_what_engines_no_longer_refuse_is_told(trial: Any, monkeypatch: pytest.M
     from fv_core.parity import interceptor_runs
 
     assert interceptor_runs.refusal(trial).wrong == []
-    monkeypatch.setattr("fv_core.runtime.engine.check_numerics", lambda *given: None)
+    monkeypatch.setattr("fv_core.runtime.extensions.check_numerics", lambda *given: None)
     monkeypatch.setattr(interceptor_runs, "check_recipe", lambda *given: None)
     exact, fixed = interceptor_runs.refusal(trial).wrong
     assert "an exact request takes it" in exact

@@ -1,15 +1,20 @@
-"""The interceptor skips the steps that it says it skips, and no others."""
+"""The interceptor keeps to everything that fv expects of one, and its parameter does what it says."""
 
 from __future__ import annotations
 
 import pytest
 
 from fv_core import Engine, ModelCard, Numerics, OutputSpec, Request
+from fv_core.testing import InterceptorConformance
 from fv_halfskip.skip import Params
 
 REQUEST = Request(
     prompt="a red ball", seed=7, steps=6, numerics=Numerics.FAST, output=OutputSpec(keep=("latent",))
 )
+
+
+class TestEveryOther(InterceptorConformance):
+    interceptor = "halfskip/every-other"
 
 
 def run(card: ModelCard, keep_first: int) -> list[float]:
