@@ -12,6 +12,7 @@ from fv_core.card import (
     Method,
     ModelCard,
     ParamRule,
+    ParitySpec,
     RecipeSpec,
     SizeRule,
     derive,
@@ -151,7 +152,6 @@ _QWEN2_7B: dict[str, object] = {
     "rms_norm_eps": 1e-6,
     "rope_theta": 1000000.0,
     "hidden_act": "silu",
-    "tie_word_embeddings": False,
 }
 _SIGLIP_SO400M: dict[str, object] = {
     "hidden_size": 1152,
@@ -181,6 +181,13 @@ MOT_7B = ModelCard(
     loops=_loops(151645),
     programs={TaskType.T2I: text_to_image(), TaskType.EDIT: edit(), TaskType.QA: answer()},
     recipe=RecipeSpec(assumes_loop=SEMANTICS, steps=49, shift=3.0, guidance=4.0),
+    parity=ParitySpec(
+        reference="fv_bagel.reference",
+        reference_version="0.1.0",
+        transcribes="ByteDance-Seed/Bagel@056b5fd51a88c1eb4547318609e25d40080fcf87",
+        runner="fv_bagel.reference:record",
+        rungs=("C0", "C1"),
+    ),
     checkpoint=CheckpointManifest(repo="ByteDance-Seed/BAGEL-7B-MoT"),
     defaults=Defaults(size=Size(1024, 1024), frames=1),
     limits=Limits(size=SizeRule(multiple=16, smallest=512, largest=1024)),

@@ -20,15 +20,17 @@ from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
 
 
 class _OneByOne:
-    """A component whose samples never share a forward: contexts differ in length, and batching changes bits."""
+    """A component whose samples never share a forward: contexts differ in length, and batching changes bits.
 
-    ops: dict[str, Callable[[ResolvedCall], ComponentOutput]]
+    Its operations are its public methods that take a call.
+    """
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
         return id(call)
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
-        return [self.ops[op](call) for call in calls]
+        run: Callable[[ResolvedCall], ComponentOutput] = getattr(self, op)
+        return [run(call) for call in calls]
 
 
 class MixtureModel(_OneByOne):
@@ -49,35 +51,25 @@ class MixtureModel(_OneByOne):
         self.words = words
         self._patch = latent_patch
         self._side = latent_side
-        self.ops = {
-            "tokenize": self._tokenize,
-            "detokenize": self._detokenize,
-            "text_block": self._text_block,
-            "latent_block": self._latent_block,
-            "vision_block": self._vision_block,
-            "velocity": self._velocity,
-            "prefill_sample": self._sample,
-            "decode_sample": self._sample,
-        }
 
     @property
     def _device(self) -> torch.device:
         return self.module.vae2llm.weight.device
 
-    def _tokenize(self, call: ResolvedCall) -> ComponentOutput:
+    def tokenize(self, call: ResolvedCall) -> ComponentOutput:
         text = str(call.rows["text"] if "text" in call.rows else call.static["text"])
         tensors = {"ids": self.words.block(text), "start": self.words.start()}
         return ComponentOutput(output=CallOutput(tensors=tensors))
 
-    def _detokenize(self, call: ResolvedCall) -> ComponentOutput:
+    def detokenize(self, call: ResolvedCall) -> ComponentOutput:
         text = self.words.text(_tensor(call, "tokens"))
         return ComponentOutput(output=CallOutput(tensors={}, texts={"text": text}))
 
-    def _text_block(self, call: ResolvedCall) -> ComponentOutput:
+    def text_block(self, call: ResolvedCall) -> ComponentOutput:
         _, context = self._read(call, _tensor(call, "ids"))
         return ComponentOutput(output=CallOutput(tensors={}), caches=(context,))
 
-    def _latent_block(self, call: ResolvedCall) -> ComponentOutput:
+    def latent_block(self, call: ResolvedCall) -> ComponentOutput:
         latent = _tensor(call, "latent").to(self._device)
         tokens = pack(latent, self._patch)
         time = torch.zeros(1, device=self._device)  # one row for all tokens, as the reference has it
@@ -85,12 +77,12 @@ class MixtureModel(_OneByOne):
         _, kept = self._look(call, rows, route(len(rows), self._device))
         return ComponentOutput(output=CallOutput(tensors={}), caches=(_listed(kept),))
 
-    def _vision_block(self, call: ResolvedCall) -> ComponentOutput:
+    def vision_block(self, call: ResolvedCall) -> ComponentOutput:
         rows = self._framed(_tensor(call, "tokens").to(self._device))
         _, kept = self._look(call, rows, None)
         return ComponentOutput(output=CallOutput(tensors={}), caches=(_listed(kept),))
 
-    def _velocity(self, call: ResolvedCall) -> ComponentOutput:
+    def velocity(self, call: ResolvedCall) -> ComponentOutput:
         tokens = _tensor(call, "tokens").to(self._device)
         times = torch.full((len(tokens),), float(call.rows["time"]), device=self._device)
         rows = self._framed(self._embedded(tokens, times, int(call.static["rows"])))
@@ -98,7 +90,7 @@ class MixtureModel(_OneByOne):
         velocity = self.module.llm2vae(hidden)[1:-1]
         return ComponentOutput(output=CallOutput(tensors={"velocity": velocity}), caches=(None,))
 
-    def _sample(self, call: ResolvedCall) -> ComponentOutput:
+    def prefill_sample(self, call: ResolvedCall) -> ComponentOutput:
         fed = call.rows["tokens"] if "tokens" in call.rows else torch.tensor([int(call.rows["token"])])
         assert isinstance(fed, Tensor)
         hidden, context = self._read(call, fed)
@@ -107,6 +99,8 @@ class MixtureModel(_OneByOne):
         position = torch.tensor(_position(call) + len(fed))
         tensors = {"token": token, "logprob": logprob, "position": position}
         return ComponentOutput(output=CallOutput(tensors=tensors), caches=(context,))
+
+    decode_sample = prefill_sample
 
     def _read(self, call: ResolvedCall, ids: Tensor) -> tuple[Tensor, CacheContent]:
         """Text after the call's context: hidden rows [L, D] and the context with it."""
@@ -144,17 +138,16 @@ class VisionModel(_OneByOne):
 
     def __init__(self, module: Vision, *, patch: int, side: int, fit: Fit) -> None:
         self.module = module
-        self._patch = patch
-        self._side = side
-        self._fit = fit
-        self.ops = {"encode": self._encode}
+        self.patch = patch
+        self.side = side
+        self.fit = fit
 
-    def _encode(self, call: ResolvedCall) -> ComponentOutput:
+    def encode(self, call: ResolvedCall) -> ComponentOutput:
         weight = self.module.vit_pos_embed.pos_embed
-        image = pixels(self._fit.seen(_tensor(call, "image")).to(weight.device))
-        patches = pack(image, self._patch).to(weight.dtype)
-        rows, columns = (side // self._patch for side in image.shape[1:])
-        tokens = self.module(patches, cells(rows, columns, self._side).to(weight.device))
+        image = pixels(self.fit.seen(_tensor(call, "image")).to(weight.device))
+        patches = pack(image, self.patch).to(weight.dtype)
+        rows, columns = (side // self.patch for side in image.shape[1:])
+        tokens = self.module(patches, cells(rows, columns, self.side).to(weight.device))
         return ComponentOutput(output=CallOutput(tensors={"tokens": tokens}))
 
 
@@ -170,9 +163,8 @@ class Vae(_OneByOne):
         self.module = module
         self._scale = float(module.config.scaling_factor)
         self._shift = float(module.config.shift_factor)
-        self.ops = {"encode": self._encode, "prepare": self._prepare, "decode": self._decode}
 
-    def _encode(self, call: ResolvedCall) -> ComponentOutput:
+    def encode(self, call: ResolvedCall) -> ComponentOutput:
         weight = self.module.decoder.conv_in.weight
         image = pixels(_tensor(call, "image").to(weight.device)).to(weight.dtype)
         mean, logvar = self.module.encoder(image.unsqueeze(0))[0].chunk(2)
@@ -180,11 +172,11 @@ class Vae(_OneByOne):
         latent = self._scale * (mean + torch.exp(0.5 * logvar) * noise - self._shift)
         return ComponentOutput(output=CallOutput(tensors={"latent": latent.float()}))
 
-    def _prepare(self, call: ResolvedCall) -> ComponentOutput:
+    def prepare(self, call: ResolvedCall) -> ComponentOutput:
         latent = _tensor(call, "latent").to(self.module.decoder.conv_in.weight)
         return ComponentOutput(output=CallOutput(tensors={"latent": latent / self._scale + self._shift}))
 
-    def _decode(self, call: ResolvedCall) -> ComponentOutput:
+    def decode(self, call: ResolvedCall) -> ComponentOutput:
         image = self.module.decoder(_tensor(call, "latent").transpose(0, 1))
         frames = (image * 0.5 + 0.5).clamp(0, 1).permute(0, 2, 3, 1).float()
         return ComponentOutput(output=CallOutput(tensors={"frames": frames}), caches=([],))

@@ -72,12 +72,12 @@ class ImageState:
     """Everything that changes while an image is made.
 
     Args:
-        tokens: the noisy latent as fp32 [N, patch * patch * C], at times[step].
+        latent: the noisy latent in tokens, fp32 [N, patch * patch * C], at times[step].
         rows: of tokens. step: steps done.
         times: fp32 [steps + 1] on the CPU, from 1 to 0.
     """
 
-    tokens: Tensor
+    latent: Tensor
     rows: int
     step: int
     times: Tensor
@@ -135,7 +135,7 @@ class DenoiseImage:
         noise, _ = torch_normal(rng, (rows * columns, channels * self._patch**2))
         params = request.params
         return ImageState(
-            tokens=noise.to(env.device),
+            latent=noise.to(env.device),
             rows=rows,
             step=0,
             times=times(request.steps, float(params["shift"])),
@@ -187,14 +187,14 @@ class DenoiseImage:
 
     def update(self, state: ImageState, prediction: Tensor, result: StepResult) -> ImageState:
         # A 0-d tensor, so that the product keeps the velocity's precision.
-        length = (state.times[state.step] - state.times[state.step + 1]).to(state.tokens.device)
-        return replace(state, tokens=state.tokens - prediction * length, step=state.step + 1)
+        length = (state.times[state.step] - state.times[state.step + 1]).to(state.latent.device)
+        return replace(state, latent=state.latent - prediction * length, step=state.step + 1)
 
     def emit(self, old: ImageState, new: ImageState) -> tuple[Emission, ...]:
         return ()
 
     def finalize(self, state: ImageState) -> LoopOutputs:
-        return LoopOutputs(slots={"latent": unpack(state.tokens, self._patch, state.rows).unsqueeze(1)})
+        return LoopOutputs(slots={"latent": unpack(state.latent, self._patch, state.rows).unsqueeze(1)})
 
     def _needed(self, state: ImageState) -> tuple[str, ...]:
         """The branches that this step combines."""
@@ -212,7 +212,7 @@ class DenoiseImage:
         return ComponentCall(
             component=self._component,
             op="velocity",
-            rows={"tokens": state.tokens, "time": time, "position": condition.position},
+            rows={"tokens": state.latent, "time": time, "position": condition.position},
             static={"rows": state.rows},
             branch=branch,
             caches=(CacheUse(ref=condition.context, mode=CacheMode.READ),),

@@ -19,7 +19,7 @@ from fv_bagel.components import MixtureModel, Vae, VisionModel
 from fv_bagel.grid import Fit
 from fv_bagel.keys import published
 from fv_bagel.mot import Mixture, PositionTable
-from fv_bagel.text import Words
+from fv_bagel.text import MARKS, Words
 from fv_bagel.vision import Vision
 from fv_core.card import LoadContext
 from fv_core.errors import WeightsError
@@ -38,8 +38,7 @@ def mixture(context: LoadContext) -> MixtureModel:
     module.language_model.model.rotary_emb = Qwen2RotaryEmbedding(config)  # its table is in no file
     module = context.fill(module, others=_OF_VISION, initialise=_initialise)
     root = _ASSETS / "tokenizer" if context.folder is None else context.folder
-    words = Words(Qwen2TokenizerFast.from_pretrained(root, local_files_only=True))
-    return MixtureModel(module, words, latent_patch=patch, latent_side=side)
+    return MixtureModel(module, _words(root, config.vocab_size), latent_patch=patch, latent_side=side)
 
 
 def vision(context: LoadContext) -> VisionModel:
@@ -91,6 +90,30 @@ def llm_config(context: LoadContext) -> Qwen2Config:
             remedy="Use the checkpoint that the card was made for.",
         )
     return Qwen2Config(**given, rope_parameters={"rope_type": "default", "rope_theta": theta})
+
+
+def _words(folder: Path, vocabulary: int) -> Words:
+    """The tokenizer of a folder. Where files are missing transformers makes one up and says nothing.
+
+    Raises:
+        WeightsError: FV252 a file is missing, FV254 it lacks a mark or has tokens that the model does not know.
+    """
+    path = folder / "tokenizer.json"
+    for needed in (path, folder / "tokenizer_config.json"):
+        if not needed.is_file():
+            raise _unfit("FV252", needed, "the file is missing")
+    tokenizer = Qwen2TokenizerFast.from_pretrained(folder, local_files_only=True)
+    if absent := [mark for mark in MARKS if mark not in tokenizer.get_vocab()]:
+        raise _unfit("FV254", path, f"it lacks the marks {', '.join(absent)}")
+    if len(tokenizer) > vocabulary:
+        raise _unfit("FV254", path, f"it has {len(tokenizer)} tokens, the model knows {vocabulary}")
+    return Words(tokenizer)
+
+
+def _unfit(code: str, path: Path, rule: str) -> WeightsError:
+    return WeightsError(
+        code, name=str(path), rule=rule, remedy="Use the tokenizer of the model's own checkpoint."
+    )
 
 
 def _initialise(module: nn.Module) -> None:

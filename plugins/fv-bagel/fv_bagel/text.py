@@ -27,6 +27,8 @@ REASONING: Final = (
 """What comes before a question that is to be thought about."""
 
 _BEGIN, _END = "<|im_start|>", "<|im_end|>"
+MARKS: Final = (_BEGIN, _END, "<|vision_start|>", "<|vision_end|>")
+"""The tokens that frame a text block and an image block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +45,13 @@ class Words:
     """A tokenizer with its marks."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        names = (_BEGIN, _END, "<|vision_start|>", "<|vision_end|>")
-        begin, end, image_begin, image_end = tokenizer.convert_tokens_to_ids(list(names))
+        self.tokenizer = tokenizer
+        begin, end, image_begin, image_end = tokenizer.convert_tokens_to_ids(list(MARKS))
         self.marks = Marks(begin=begin, end=end, image_begin=image_begin, image_end=image_end)
 
     def block(self, text: str) -> Tensor:
         """The ids of a text block, int64 [L]."""
-        ids = self._tokenizer.encode(text)
+        ids = self.tokenizer.encode(text)
         return torch.tensor([self.marks.begin, *ids, self.marks.end])
 
     def start(self) -> Tensor:
@@ -59,5 +60,5 @@ class Words:
 
     def text(self, written: Tensor) -> str:
         """What the model wrote after `start`, up to its end mark."""
-        whole: str = self._tokenizer.decode([self.marks.begin, *written.tolist()])
+        whole: str = self.tokenizer.decode([self.marks.begin, *written.tolist()])
         return whole.split(_END)[0].split(_BEGIN)[1]
