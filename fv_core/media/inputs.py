@@ -51,7 +51,7 @@ def read_part(part: ModalPart) -> bytes:
     """The bytes of an input.
 
     Raises:
-        RequestError: FV318 neither or both of file and bytes, or the file cannot be read; FV319 too large.
+        RequestError: FV320 neither or both of file and bytes, or the file cannot be read; FV321 too large.
     """
     if bool(part.path) == bool(part.data):
         raise _unreadable(part, "needs either a file or bytes")
@@ -69,7 +69,7 @@ def decode_part(part: ModalPart, data: bytes) -> DecodedInput:
     """The content of an input.
 
     Raises:
-        RequestError: FV318 not of a kind that is read, or damaged; FV319 too large once decoded.
+        RequestError: FV320 not of a kind that is read, or damaged; FV321 too large once decoded.
     """
     decode: Mapping[Modality, Callable[[ModalPart, bytes], DecodedInput]] = {
         Modality.IMAGE: _image,
@@ -168,7 +168,7 @@ def _unreadable(part: ModalPart, rule: str) -> RequestError:
         Modality.ACTION: ".npy of finite floats [T, D]",
     }
     return RequestError(
-        "FV318",
+        "FV320",
         name=f"{part.modality} input",
         value=part.path or f"{len(part.data)} bytes",
         rule=rule,
@@ -179,7 +179,7 @@ def _unreadable(part: ModalPart, rule: str) -> RequestError:
 
 def _too_large(part: ModalPart, value: str, legal: str) -> RequestError:
     return RequestError(
-        "FV319",
+        "FV321",
         name=f"{part.modality} input {part.path}".rstrip(),
         value=value,
         rule="is too large",

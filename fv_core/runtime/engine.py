@@ -19,7 +19,7 @@ from fv_core.media import Clip
 from fv_core.plugins import find_card
 from fv_core.program import LoopNode
 from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest
-from fv_core.runtime import provenance, snapshot
+from fv_core.runtime import snapshot
 from fv_core.runtime.admission import admit
 from fv_core.runtime.certified import require_certified
 from fv_core.runtime.device import free_bytes, pick_device, pick_dtype

@@ -30,7 +30,7 @@ class Inputs:
 
 def read_inputs(request: Request, task: TaskType, program: Program, model_id: str) -> Inputs:
     """Raises:
-    RequestError: FV308 an input is missing or not read by the task, FV318 one cannot be read, FV319 too large.
+    RequestError: FV308 an input is missing or not read by the task, FV320 one cannot be read, FV321 too large.
     """
     parts = request.inputs if isinstance(request.inputs, (tuple, list)) else (request.inputs,)
     left, size = list(parts), None
@@ -81,7 +81,7 @@ def _read(part: ModalPart) -> tuple[UsedInput, Any, tuple[str, ...]]:
     digest = hashlib.sha256(data).hexdigest()
     if part.sha256 and part.sha256 != digest:
         raise RequestError(
-            "FV318",
+            "FV320",
             name=f"{part.modality} input",
             value=part.path,
             rule=f"has changed: its sha256 is {digest}",

@@ -36,7 +36,7 @@ def resolve(request: Request, card: ModelCard, numerics: Numerics) -> ResolvedRe
         numerics: what None in the request means.
 
     Raises:
-        RequestError: FV301 to FV319, the first value that is not legal.
+        RequestError: FV301 to FV321, the first value that is not legal.
     """
     return settle(request, card, numerics).request
 
@@ -55,7 +55,7 @@ def settle(request: Request, card: ModelCard, numerics: Numerics, brought: Input
     Args:
         brought: what it has brought already; None reads it.
 
-    Raises: as `resolve`; FV318 and FV319 for inputs.
+    Raises: as `resolve`; FV320 and FV321 for inputs.
     """
     task = _task(request, card)
     program = card.programs[task]

@@ -175,7 +175,7 @@ class RequestRun:
         return reads | self.returned_slots()
 
     def returned_slots(self) -> set[str]:
-        """The slots whose contents the caller gets; with everything kept, all but caches, which their readers use up."""
+        """The slots whose contents the caller gets; of everything all but caches, which their readers use up."""
         kept = set(self.request.keep)
         if EVERYTHING in kept:
             written = {slot for node in self.nodes for slot in node.writes.values()}

@@ -94,4 +94,13 @@ REQUEST: Final = (
         "An engine switches an interceptor on by its id, or by a pair of id and parameters. The message lists the "
         "names, types and defaults that the interceptor declares.",
     ),
+    row(
+        "FV320", "input cannot be read", 2, 400, "invalid_input",
+        "Images are PNG, JPEG or WebP; videos MP4, MOV, WebM or MKV; sounds WAV, MP3, FLAC, OGG or MP4; actions a .npy "
+        "of floats [T, D]. What a file is is read from its bytes.",
+    ),
+    row(
+        "FV321", "input is too large", 2, 413, "input_too_large",
+        "Inputs are measured before they are decoded: a small file can hold a picture that fills the memory.",
+    ),
 )  # fmt: skip
