@@ -372,7 +372,7 @@ def test_a_job_that_is_over_or_not_there_yet_says_so(engine: Engine, ask: Ask) -
     with pytest.raises(RunError) as caught:
         advance([going, done])
     assert code(caught) == "FV509"
-    assert (going.run.node, going.run.state) == (0, None)
+    assert (going.run.finished, going.run.state) == ((), None)
     assert engine.clip(done).frames.shape[0] == 5
     for job in (done, going):
         job.close()

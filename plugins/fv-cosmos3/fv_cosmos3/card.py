@@ -38,7 +38,8 @@ _TINY_STOPS = (400, 401)
 _MEAN_48 = [-0.2289, -0.0052, -0.1323, -0.2339, -0.2799, 0.0174, 0.1838, 0.1557, -0.1382, 0.0542, 0.2813, 0.0891,
             0.1570, -0.0098, 0.0375, -0.1825, -0.2246, -0.1207, -0.0698, 0.5109, 0.2665, -0.2108, -0.2158, 0.2502,
             -0.2055, -0.0322, 0.1109, 0.1567, -0.0729, 0.0899, -0.2799, -0.1230, -0.0313, -0.1649, 0.0117, 0.0723,
-            -0.2839, -0.2083, -0.0520, 0.3748, 0.0152, 0.1957, 0.1433, -0.2944, 0.3573, -0.0548, -0.1681, -0.0667]  # fmt: skip
+            -0.2839, -0.2083, -0.0520, 0.3748, 0.0152, 0.1957, 0.1433, -0.2944, 0.3573, -0.0548, -0.1681,
+            -0.0667]  # fmt: skip
 _STD_48 = [0.4765, 1.0364, 0.4514, 1.1677, 0.5313, 0.4990, 0.4818, 0.5013, 0.8158, 1.0344, 0.5894, 1.0901,
            0.6885, 0.6165, 0.8454, 0.4978, 0.5759, 0.3523, 0.7135, 0.6804, 0.5833, 1.4146, 0.8986, 0.5659,
            0.7069, 0.5338, 0.4889, 0.4917, 0.4069, 0.4999, 0.6866, 0.4093, 0.5709, 0.6065, 0.6415, 0.4944,
@@ -101,6 +102,7 @@ def _components(
     return {
         "transformer": ComponentSpec(
             load="fv_cosmos3.loading:transformer",
+            activation="fv_cosmos3.memory:transformer",
             subfolders=("transformer", "text_tokenizer"),
             config=transformer,
             params={"compression": 4},
@@ -108,6 +110,7 @@ def _components(
         ),
         "vae": ComponentSpec(
             load="fv_cosmos3.loading:vae",
+            activation="fv_cosmos3.memory:vae",
             subfolders=("vae",),
             config=vae,
             dtype="float32",
@@ -115,6 +118,7 @@ def _components(
         ),
         "sound": ComponentSpec(
             load="fv_cosmos3.loading:sound",
+            activation="fv_cosmos3.memory:sound",
             subfolders=("sound_tokenizer",),
             config=sound,
             dtype="float32",
@@ -249,7 +253,7 @@ TINY = derive(
     model_id="cosmos3/tiny",
     summary="the same classes at toy size; untrained, so what it makes is noise",
     components=_components(
-        (103_748, 21_819, 1_502),
+        (103_748, 21_819, 2_506),
         {
             **_NANO,
             "head_dim": 16,
@@ -283,11 +287,13 @@ TINY = derive(
     latent=LatentSpec(channels=16, temporal=4, spatial=8),
     defaults=Defaults(size=Size(64, 64), frames=17, fps=8.0),
     limits=Limits(
-        size=SizeRule(multiple=16, smallest=16, largest=512), frames=FrameRule(multiple=4, largest=125)
+        size=SizeRule(multiple=8, smallest=16, largest=512), frames=FrameRule(multiple=4, largest=125)
     ),
-    params={**_PARAMS, "max_tokens": ParamRule(
-        doc="most tokens of a text", default=24, lowest=1, highest=256, whole=True
-    ), "tier": ParamRule(doc="canvas of the action modes", default="256", choices=tuple(CANVASES))},
+    params={
+        **_PARAMS,
+        "max_tokens": ParamRule(doc="most tokens of a text", default=24, lowest=1, highest=256, whole=True),
+        "tier": ParamRule(doc="canvas of the action modes", default="256", choices=tuple(CANVASES)),
+    },
 )
 
 CARDS = (TINY, NANO, SUPER)

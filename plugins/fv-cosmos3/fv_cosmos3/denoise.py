@@ -102,7 +102,7 @@ class JointDenoise:
     semantics: ClassVar[tuple[str, ...]] = ("flow.unipc2.joint/v1",)
     State: ClassVar[type] = JointState
     Params: ClassVar[type] = JointParams
-    request_params: ClassVar[tuple[str, ...]] = ("audio", "domain", "shift", "think", "view")
+    request_params: ClassVar[tuple[str, ...]] = ("audio", "domain", "shift")
 
     def __init__(self, card: ModelCard, spec: LoopSpec) -> None:
         self._card = card

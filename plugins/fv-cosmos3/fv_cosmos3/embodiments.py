@@ -39,7 +39,9 @@ EMBODIMENTS: Final = {
 
 VIEWS: Final = {
     "ego_view": "This video is captured from a first-person perspective looking at the scene.",
-    "third_person_view": "This video is captured from a third-person perspective looking towards the agent from the front.",
+    "third_person_view": (
+        "This video is captured from a third-person perspective looking towards the agent from the front."
+    ),
     "wrist_view": "This video is captured from a wrist-mounted camera.",
     "concat_view": "This video contains concatenated views from multiple camera perspectives.",
 }

@@ -138,7 +138,9 @@ class VaeEncode:
         if state.pixels is None:
             return replace(state, pixels=prediction)
         if _encoded(state) < self._chunks(state.count):
-            features = prediction if state.features is None else torch.cat([state.features, prediction], dim=1)
+            features = (
+                prediction if state.features is None else torch.cat([state.features, prediction], dim=1)
+            )
             return replace(state, cache=result.caches[0][0], features=features)
         return replace(state, latent=prediction)
 

@@ -25,11 +25,17 @@ def covering(image: Tensor, size: Size) -> tuple[Tensor, tuple[str, ...]]:
     scale = max(size.width / width, size.height / height)
     scaled = (math.ceil(scale * height), math.ceil(scale * width))
     pixels = F.interpolate(
-        image.permute(2, 0, 1)[None].float(), size=scaled, mode="bilinear", align_corners=False, antialias=True
+        image.permute(2, 0, 1)[None].float(),
+        size=scaled,
+        mode="bilinear",
+        align_corners=False,
+        antialias=True,
     )
     top, left = round((scaled[0] - size.height) / 2), round((scaled[1] - size.width) / 2)
     pixels = pixels[:, :, top : top + size.height, left : left + size.width]
-    return (pixels.round().clamp(0, 255) / 127.5 - 1.0)[0].unsqueeze(1), _told("image", Size(width, height), size)
+    return (pixels.round().clamp(0, 255) / 127.5 - 1.0)[0].unsqueeze(1), _told(
+        "image", Size(width, height), size
+    )
 
 
 def stretched(video: Tensor, size: Size, count: int, keep: str) -> tuple[Tensor, tuple[str, ...]]:

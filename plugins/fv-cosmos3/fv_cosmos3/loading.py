@@ -9,10 +9,10 @@ import torch
 from diffusers import AutoencoderKLWan, Cosmos3AVAEAudioTokenizer, Cosmos3OmniTransformer
 from diffusers.models.transformers.transformer_cosmos3 import Cosmos3VLTextRotaryEmbedding
 from torch import nn
+from torch.nn.utils import remove_weight_norm
 from transformers import AutoTokenizer
 
 from fv_core.card import LoadContext
-from fv_core.errors import WeightsError
 from fv_cosmos3.autoencoder import SoundDecoder, Vae
 from fv_cosmos3.transformer import Transformer
 
@@ -41,21 +41,19 @@ def vae(context: LoadContext) -> Vae:
 
 
 def sound(context: LoadContext) -> SoundDecoder:
-    """The sound decoder. A checkpoint may hold the decoder alone, whatever its config says, or an encoder beside it."""
-    try:
-        return SoundDecoder(context.fill(_sound(context, with_encoder=True), initialise=_initialise))
-    except WeightsError as error:
-        if error.code != "FV254":
-            raise
-    return SoundDecoder(context.fill(_sound(context, with_encoder=False), initialise=_initialise))
-
-
-def _sound(context: LoadContext, *, with_encoder: bool) -> Cosmos3AVAEAudioTokenizer:
-    config = dict(context.config())
-    if context.folder is None or not with_encoder:
-        config["encoder_enabled"] = False
+    """The sound decoder alone: a checkpoint may hold an encoder beside it, which nothing here reads."""
+    config = {**context.config(), "encoder_enabled": False}
     with torch.device("meta"):
-        return Cosmos3AVAEAudioTokenizer.from_config(config)
+        module = Cosmos3AVAEAudioTokenizer.from_config(config)
+    return SoundDecoder(_folded(context.fill(module, others=("encoder",), initialise=_initialise)))
+
+
+def _folded(module: Cosmos3AVAEAudioTokenizer) -> Cosmos3AVAEAudioTokenizer:
+    """Without weight norm, which makes every weight anew in each forward and keeps it beside its factors."""
+    for part in list(module.modules()):
+        if hasattr(part, "weight_g"):
+            remove_weight_norm(part)
+    return module.requires_grad_(False)
 
 
 def _initialise(module: nn.Module) -> None:
@@ -65,7 +63,7 @@ def _initialise(module: nn.Module) -> None:
             reset()
     directions = dict(module.named_parameters())
     for name, parameter in directions.items():
-        owner, _, leaf = name.rpartition(".")
+        leaf = name.rpartition(".")[2]
         if leaf in ("audio_modality_embed", "action_modality_embed"):
             parameter.normal_(std=0.02)
         elif leaf == "weight_v":

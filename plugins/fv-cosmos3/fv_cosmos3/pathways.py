@@ -71,8 +71,12 @@ def generate(
     rotary = _rotary(module, positions.to(hidden.device), hidden)
     for index, layer in enumerate(module.layers):
         attention, inner = layer.self_attn, layer.input_layernorm_moe_gen(hidden)
-        query = _rotated(attention.norm_added_q(_heads(attention.add_q_proj(inner), attention.head_dim)), rotary)
-        key = _rotated(attention.norm_added_k(_heads(attention.add_k_proj(inner), attention.head_dim)), rotary)
+        query = _rotated(
+            attention.norm_added_q(_heads(attention.add_q_proj(inner), attention.head_dim)), rotary
+        )
+        key = _rotated(
+            attention.norm_added_k(_heads(attention.add_k_proj(inner), attention.head_dim)), rotary
+        )
         value = _heads(attention.add_v_proj(inner), attention.head_dim)
         key = torch.cat([text[2 * index], key])
         value = torch.cat([text[2 * index + 1], value])
@@ -86,7 +90,9 @@ def _heads(projected: Tensor, head_dim: int) -> Tensor:
 
 
 def _rotary(module: Cosmos3OmniTransformer, positions: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    cos, sin = module.rotary_emb(position_ids=positions.unsqueeze(1), device=hidden.device, dtype=hidden.dtype)
+    cos, sin = module.rotary_emb(
+        position_ids=positions.unsqueeze(1), device=hidden.device, dtype=hidden.dtype
+    )
     return cos[0].unsqueeze(1), sin[0].unsqueeze(1)
 
 

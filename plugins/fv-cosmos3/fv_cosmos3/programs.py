@@ -36,7 +36,12 @@ def programs(sample_rate: int) -> dict[TaskType, Program]:
         TaskType.V2V: _clip(video, "encode_video", sample_rate),
         TaskType.QA: _answer(),
         TaskType.POLICY: Program(
-            nodes=(*_action_text(), _given("encode_view", view), _denoise(condition=True, acts=True), _decode()),
+            nodes=(
+                *_action_text(),
+                _given("encode_view", view),
+                _denoise(condition=True, acts=True),
+                _decode(),
+            ),
             artifacts={"video": "video", "action": "action"},
             inputs=(view,),
         ),
@@ -88,9 +93,7 @@ def _clip(given: InputSpec | None, encode: str | None, sample_rate: int) -> Prog
 
 def _answer() -> Program:
     return Program(
-        nodes=(
-            *_spoken(question="request.prompt", text="answer", when=None),
-        ),
+        nodes=(*_spoken(question="request.prompt", text="answer", when=None),),
         artifacts={"text": "answer"},
         fixed={"frames": 0, "steps": 0, "guidance": 1.0},
     )
@@ -228,7 +231,11 @@ def _denoise(
 ) -> Node:
     """`acts`: actions are made beside the frames. `follows`: the frames follow given ones."""
     loud = when is _LOUD
-    writes = {"latent": "latent", **({"sound": "sound_latent"} if loud else {}), **({"action": "action"} if acts else {})}
+    writes = {
+        "latent": "latent",
+        **({"sound": "sound_latent"} if loud else {}),
+        **({"action": "action"} if acts else {}),
+    }
     reads: Mapping[str, str] = {
         "cond": "cond",
         "uncond": "uncond",

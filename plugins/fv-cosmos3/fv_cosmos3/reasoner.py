@@ -27,14 +27,18 @@ def tied_reasoner(module: Cosmos3OmniTransformer) -> Any:
     """
     own = dict(module.named_parameters())
     with torch.random.fork_rng(devices=[]):
-        reasoner = Cosmos3OmniForConditionalGeneration(_config(module)).eval().to(module.lm_head.weight.device)
+        reasoner = (
+            Cosmos3OmniForConditionalGeneration(_config(module)).eval().to(module.lm_head.weight.device)
+        )
     for name, parameter in reasoner.named_parameters():
         if not name.startswith("model.visual."):
             parameter.data = own[_own_name(name)].data
     return reasoner
 
 
-def greedy(reasoner: Any, tokens: list[int], limit: int, stop: tuple[int, ...]) -> tuple[list[int], list[Tensor]]:
+def greedy(
+    reasoner: Any, tokens: list[int], limit: int, stop: tuple[int, ...]
+) -> tuple[list[int], list[Tensor]]:
     """Tokens that the reasoner writes after `tokens`, and the logits [vocabulary] that each was taken from."""
     prompt = torch.tensor([tokens], device=reasoner.device)
     written = reasoner.generate(

@@ -22,7 +22,10 @@ _BRANCHES = ("cond", "uncond")
 
 
 def record(
-    components: Mapping[str, Component], card: ModelCard, request: ResolvedRequest, inputs: Mapping[str, Tensor]
+    components: Mapping[str, Component],
+    card: ModelCard,
+    request: ResolvedRequest,
+    inputs: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
     """Runs the reference on one request and returns its taps.
 
@@ -31,7 +34,8 @@ def record(
     """
     found: dict[str, Tensor] = {}
     prompt = request.prompt
-    if request.task is TaskType.QA or request.params["think"] and request.task not in ACTION_TASKS:
+    thinks = request.params["think"] and request.task not in ACTION_TASKS
+    if request.task is TaskType.QA or thinks:
         prompt = _spoken(components, card, request, found) or prompt
     if request.task is not TaskType.QA:
         _Run(components, card, request, inputs, found).generate(prompt)
@@ -45,7 +49,9 @@ def _spoken(
         raise ValueError("only texts of temperature 0 can be compared")
     transformer: Any = components["transformer"]
     conversation = [{"role": "user", "content": request.prompt}]
-    asked = transformer.tokenizer.apply_chat_template(conversation, add_generation_prompt=True, return_dict=True)
+    asked = transformer.tokenizer.apply_chat_template(
+        conversation, add_generation_prompt=True, return_dict=True
+    )
     tokens = list(asked.input_ids)
     found |= dict.fromkeys(("ask/0/cond/tokens", "ask/0/tokens"), torch.tensor(tokens))
     stop: Any = card.loops["reason"].params["stop"]
@@ -57,8 +63,9 @@ def _spoken(
         found[f"{at}/logprob"] = torch.log_softmax(row.float(), dim=-1)[token]
         found[f"{at}/position"] = torch.tensor(len(tokens) + step)
     found[f"reason/{len(written) - 1}/tokens"] = torch.tensor(written)
-    text: str = transformer.tokenizer.decode(written, skip_special_tokens=True)
-    return text.strip()
+    text = str(transformer.tokenizer.decode(written, skip_special_tokens=True)).strip()
+    found["text"] = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    return text
 
 
 class _Run:
@@ -124,7 +131,11 @@ class _Run:
         if request.task is TaskType.V2V:
             size["condition_frame_indexes_vision"] = range(int(request.params["condition_frames"]))
             size["condition_video_keep"] = request.params["keep"]
-        return {**size, "image": _image(inputs.get("request.image")), "video": _frames(inputs.get("request.video"))}
+        return {
+            **size,
+            "image": _image(inputs.get("request.image")),
+            "video": _frames(inputs.get("request.video")),
+        }
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -196,10 +207,14 @@ class _Run:
         if action is not None:
             self._keep(f"{at}/action", action[0])
 
-    def _step_done(self, pipeline: Any, step: int, timestep: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _step_done(
+        self, pipeline: Any, step: int, timestep: Any, state: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
         names = ("latent", "sound" if self._loud else "action")
         for name, latent in zip(names, self._stepped.take(), strict=False):
-            kept = latent[0, 0] if name == "latent" else latent[0]  # the video has a batch axis beside the solver's
+            kept = (
+                latent[0, 0] if name == "latent" else latent[0]
+            )  # the video has a batch axis beside the solver's
             self._keep(f"{self._node}/{step}/{name}", kept)
         self._step, self._branches = step + 1, iter(_BRANCHES)
         return state

@@ -104,20 +104,19 @@ class Transformer(OneByOne):
         return ComponentOutput(output=CallOutput(tensors={}), caches=(list(kv),))
 
     def _actions(self, call: ResolvedCall) -> ComponentOutput:
-        action, domain = tensor(call, "action"), str(call.rows["domain"])
-        wanted = (whole(call, "frames") - 1, EMBODIMENTS[domain].width)
-        if tuple(action.shape) != wanted:
-            raise RequestError(
-                "FV308",
-                name="action input",
-                value=list(action.shape),
-                rule=f"does not fit {wanted[0] + 1} frames of {domain}",
-                legal=f"{wanted[0]} actions of {wanted[1]} numbers",
-                remedy="Give an action for each step from one frame to the next, or other frames.",
-            )
-        missing = self.module.config.action_dim - wanted[1]
-        padded = nn.functional.pad(action.float(), (0, missing))
-        return ComponentOutput(output=CallOutput(tensors={"action": padded}))
+        action, domain = tensor(call, "action").float(), str(call.rows["domain"])
+        count, width = whole(call, "frames") - 1, EMBODIMENTS[domain].width
+        given = len(action)
+        if action.shape[1] != width:
+            raise _other_width(action.shape[1], domain)
+        notes: tuple[str, ...] = ()
+        if given < count:
+            notes = (f"{given} actions were given: the last one was repeated to {count}",)
+            action = torch.cat([action, action[-1:].expand(count - given, -1)])
+        elif given > count:
+            notes = (f"the first {count} of the {given} actions are used",)
+        padded = nn.functional.pad(action[:count], (0, self.module.config.action_dim - width))
+        return ComponentOutput(output=CallOutput(tensors={"action": padded}, notes=notes))
 
     def _velocities(self, call: ResolvedCall) -> ComponentOutput:
         (text,) = call.caches
@@ -168,3 +167,14 @@ def sample(logits: Tensor, temperature: float, uniform: float) -> tuple[Tensor, 
     else:
         token = scaled.argmax()
     return token, logprobs[token]
+
+
+def _other_width(width: int, domain: str) -> RequestError:
+    return RequestError(
+        "FV308",
+        name="action input",
+        value=f"{width} numbers per action",
+        rule=f"does not fit {domain}",
+        legal=f"{EMBODIMENTS[domain].width} numbers per action",
+        remedy="Choose the embodiment that the actions are of with parameter domain.",
+    )

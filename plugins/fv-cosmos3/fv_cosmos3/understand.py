@@ -40,7 +40,10 @@ class UnderstandState:
 
 
 class Understand:
-    """Role: `decoder`, op `text_kv` (row tokens, one `text_kv` cache appended). Reads `tokens`, writes the cache `kv`."""
+    """Role: `decoder`, op `text_kv` (row tokens, one `text_kv` cache appended).
+
+    Reads `tokens`, writes the cache `kv`.
+    """
 
     semantics: ClassVar[tuple[str, ...]] = ("ar.understand/v1",)
     State: ClassVar[type] = UnderstandState

@@ -34,7 +34,7 @@ from fv_core.request import ResolvedRequest, Size
 from fv_ltx2.guidance import COND, ISOLATED, SKIPPED, UNCOND, Scales, branches, combine
 from fv_ltx2.packing import Grid, pack, unpack
 from fv_ltx2.scales import REQUEST_PARAMS, scales_of
-from fv_ltx2.schedule import Shift, fixed, shifted, timestep
+from fv_ltx2.schedule import Shift, fixed, shifted, timesteps
 from fv_ltx2.start import noise, renoised, renoised_after_first, with_image
 
 _TEXT: Final = ("text_video", "text_audio", "text_mask")
@@ -78,6 +78,7 @@ class JointState:
         rng: state of the random stream, after what was drawn.
         step: steps done.
         sigmas: float32 [steps + 1] on the CPU.
+        timesteps: what the model sees, per step.
         grid: latent frames, rows and columns.
         fps: frames per second.
         text: references of the embeddings, stacked [negative, positive] with guidance, [positive] without.
@@ -89,6 +90,7 @@ class JointState:
     rng: Tensor
     step: int
     sigmas: Tensor
+    timesteps: tuple[float, ...]
     grid: Grid
     fps: float
     text: Mapping[str, ValueRef]
@@ -142,12 +144,14 @@ class JointDenoise:
             latent, audio_latent, rng = noise(seed_state(request.seed), shape, audio_shape)
             if params.image:
                 latent = with_image(latent.to(env.device), _tensor(inputs, "image"))
+        sigmas = self._sigmas(request, len(latent))
         return JointState(
             latent=latent.to(env.device),
             audio_latent=audio_latent.to(env.device),
             rng=rng,
             step=0,
-            sigmas=self._sigmas(request, len(latent)),
+            sigmas=sigmas,
+            timesteps=timesteps(sigmas),
             grid=shape[1:],
             fps=request.fps,
             text={name: _reference(inputs, name) for name in _TEXT},
@@ -156,7 +160,7 @@ class JointDenoise:
         )
 
     def next(self, state: JointState) -> WorkPlan | Done:
-        steps = len(state.sigmas) - 1
+        steps = len(state.timesteps)
         if state.step == steps:
             return Done()
         return WorkPlan(
@@ -208,7 +212,7 @@ class JointDenoise:
             rows={
                 "latent": state.latent,
                 "audio_latent": state.audio_latent,
-                "timestep": timestep(state.sigmas[state.step]),
+                "timestep": state.timesteps[state.step],
                 "prompt": int(guided and branch != UNCOND),
                 "frames": frames,
                 "height": height,

@@ -53,9 +53,9 @@ def shifted(steps: int, tokens: int, shift: Shift) -> Tensor:
     return _closed(1 - noiseless / (noiseless[-1] / (1 - shift.terminal)))
 
 
-def timestep(sigma: Tensor) -> float:
-    """What the model sees at a float32 sigma: a float32 number, exact as a float."""
-    return float(sigma * TRAIN_TIMESTEPS)
+def timesteps(sigmas: Tensor) -> tuple[float, ...]:
+    """What the model sees at each step of `fixed` or `shifted`: float32 numbers, exact as floats."""
+    return tuple((sigmas[:-1] * TRAIN_TIMESTEPS).tolist())
 
 
 def _closed(sigmas: NDArray[np.float32]) -> Tensor:
