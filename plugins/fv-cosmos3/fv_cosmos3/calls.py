@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeAlias
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fv_core.loop import ComponentOutput, ResolvedCall
 from fv_core.request import Size
@@ -15,8 +15,6 @@ Operation: TypeAlias = Callable[[ResolvedCall], ComponentOutput]
 
 class OneByOne:
     """A component whose calls each run alone; `operations` maps the ops to methods."""
-
-    module: nn.Module
 
     @property
     def operations(self) -> Mapping[str, Operation]:

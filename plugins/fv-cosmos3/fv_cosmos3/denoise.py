@@ -33,11 +33,13 @@ from fv_core.loop.policies.guidance import COND, UNCOND, combine
 from fv_core.loop.rng import seed_state, torch_normal
 from fv_core.loop.samplers.sigmas import schedule
 from fv_core.loop.samplers.unipc import UniPCState, unipc_init, unipc_step
+from fv_core.loop.work import Row
 from fv_core.request import ResolvedRequest, TaskType
 from fv_cosmos3.embodiments import EMBODIMENTS
 
 ACTION_TASKS: Final = (TaskType.POLICY, TaskType.FORWARD_DYNAMICS, TaskType.INVERSE_DYNAMICS)
 SOUND_TASKS: Final = (TaskType.T2V, TaskType.I2V, TaskType.V2V)
+THINKING_TASKS: Final = (*SOUND_TASKS, TaskType.T2I)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,7 @@ class JointDenoise:
     semantics: ClassVar[tuple[str, ...]] = ("flow.unipc2.joint/v1",)
     State: ClassVar[type] = JointState
     Params: ClassVar[type] = JointParams
-    request_params: ClassVar[tuple[str, ...]] = ("audio", "domain", "shift")
+    request_params: ClassVar[tuple[str, ...]] = ("audio", "domain", "shift", "think")
 
     def __init__(self, card: ModelCard, spec: LoopSpec) -> None:
         self._card = card
@@ -113,10 +115,11 @@ class JointDenoise:
 
     def total(self, request: ResolvedRequest) -> int:
         """Raises:
-        RequestError: FV310, sound for a task without any, or an embodiment that the weights have no room for.
+        RequestError: FV310, sound or thinking for a task without it, or an embodiment too wide for the weights.
         """
-        if request.params["audio"] and request.task not in SOUND_TASKS:
-            raise _silent(request)
+        for name, tasks in (("audio", SOUND_TASKS), ("think", THINKING_TASKS)):
+            if request.params[name] and request.task not in tasks:
+                raise _not_for(request, name, tasks)
         if request.task in ACTION_TASKS:
             self._check_width(request)
         return request.steps
@@ -232,7 +235,7 @@ class JointDenoise:
         return noises
 
     def _call(self, state: JointState, branch: str, prompt: CacheRef) -> ComponentCall:
-        rows: dict[str, Tensor | ValueRef | str | int | float] = {
+        rows: dict[str, Row] = {
             "video": state.latent,
             "timestep": state.timesteps[state.step],
             "fps": state.fps,
@@ -287,12 +290,12 @@ def _reference(slot: Slot | None) -> ValueRef | None:
     return slot if isinstance(slot, ValueRef) else None
 
 
-def _silent(request: ResolvedRequest) -> RequestError:
+def _not_for(request: ResolvedRequest, name: str, tasks: tuple[TaskType, ...]) -> RequestError:
     return RequestError(
         "FV310",
-        name="parameter audio",
+        name=f"parameter {name}",
         value=True,
-        rule=f"is not for task {request.task}: it has no sound",
-        legal="tasks " + ", ".join(SOUND_TASKS),
+        rule=f"is not for task {request.task}",
+        legal="tasks " + ", ".join(tasks),
         remedy="Leave it out, or choose one of these tasks.",
     )

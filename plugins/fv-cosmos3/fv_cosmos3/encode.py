@@ -29,6 +29,7 @@ from fv_core.loop import (
     WorkPlan,
 )
 from fv_core.loop.params import check_roles, read_params
+from fv_core.loop.work import Row
 from fv_core.request import ResolvedRequest, TaskType
 from fv_cosmos3.embodiments import canvas
 
@@ -126,7 +127,7 @@ class VaeEncode:
         elif state.features is None or _encoded(state) < chunks:
             call = self._chunk(state, state.pixels)
         else:
-            rows = {"features": state.features, **_size(state)}
+            rows: dict[str, Row] = {"features": state.features, **_size(state)}
             call = ComponentCall(component=self._component, op="latent", rows=rows)
         return WorkPlan(calls=(call,), kind=WorkKind.COMPONENT, step=step, total=2 + chunks)
 
@@ -160,10 +161,14 @@ class VaeEncode:
         return 1 + (count - 1) // self._group
 
     def _fitted(self, state: EncodeState) -> ComponentCall:
-        rows = {"media": state.media, "count": state.count, "keep": state.keep, "tier": state.tier}
-        return ComponentCall(
-            component=self._component, op="pixels", rows={**rows, **_size(state)}, static={"fit": self._fit}
-        )
+        rows: dict[str, Row] = {
+            "media": state.media,
+            "count": state.count,
+            "keep": state.keep,
+            "tier": state.tier,
+            **_size(state),
+        }
+        return ComponentCall(component=self._component, op="pixels", rows=rows, static={"fit": self._fit})
 
     def _chunk(self, state: EncodeState, pixels: Tensor) -> ComponentCall:
         done = _encoded(state)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from diffusers import Cosmos3OmniTransformer
@@ -178,7 +177,7 @@ def _clock(
     return Clock(
         rate=rate if config.enable_fps_modulation else None,
         compression=compression,
-        base_rate=cast(float, float(config.base_fps)),
+        base_rate=float(config.base_fps),
         base_compression=base_compression,
         first=first,
     )

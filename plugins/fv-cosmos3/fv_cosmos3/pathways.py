@@ -109,8 +109,11 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) -> Ten
     if causal and not fresh and len(query) > 1:
         mask = torch.ones(len(query), len(key), dtype=torch.bool, device=query.device)
         mask = mask.tril(len(key) - len(query))
+    q, k, v = (states.transpose(0, 1).unsqueeze(0) for states in (query, key, value))
     attended = F.scaled_dot_product_attention(
-        *(states.transpose(0, 1).unsqueeze(0) for states in (query, key, value)),
+        q,
+        k,
+        v,
         attn_mask=mask,
         is_causal=causal and fresh and len(query) > 1,
         enable_gqa=True,

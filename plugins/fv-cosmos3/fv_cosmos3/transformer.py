@@ -170,11 +170,12 @@ def sample(logits: Tensor, temperature: float, uniform: float) -> tuple[Tensor, 
 
 
 def _other_width(width: int, domain: str) -> RequestError:
+    fitting = [name for name, one in EMBODIMENTS.items() if one.width == width]
     return RequestError(
-        "FV308",
-        name="action input",
-        value=f"{width} numbers per action",
-        rule=f"does not fit {domain}",
-        legal=f"{EMBODIMENTS[domain].width} numbers per action",
-        remedy="Choose the embodiment that the actions are of with parameter domain.",
+        "FV310",
+        name="parameter domain",
+        value=domain,
+        rule=f"has actions of {EMBODIMENTS[domain].width} numbers, those given have {width} numbers",
+        legal=", ".join(fitting) or "none with so many",
+        remedy="Choose the embodiment that the actions are of.",
     )
