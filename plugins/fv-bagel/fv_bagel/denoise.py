@@ -45,18 +45,12 @@ class DenoiseParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guided:
-    """What a request asks of guidance: scales from 1 up (1 is off), the interval of times, and the renorm."""
+    """How a step's velocities are combined; scales from 1 up, 1 is off."""
 
     text_scale: float
     image_scale: float
-    low: float
-    high: float
     renorm: Renorm
     renorm_min: float
-
-    def active(self, time: Tensor) -> bool:
-        """At a 0-d fp32 time; compared in its precision, so that a bound such as 0.4 is met by a time of 0.4."""
-        return self.text_scale > 1 and bool(time > self.low) and bool(time <= self.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +69,14 @@ class ImageState:
         latent: the noisy latent in tokens, fp32 [N, patch * patch * C], at times[step].
         rows: of tokens. step: steps done.
         times: fp32 [steps + 1] on the CPU, from 1 to 0.
+        branches: of each step, those that it combines.
     """
 
     latent: Tensor
     rows: int
     step: int
     times: Tensor
+    branches: tuple[tuple[str, ...], ...]
     conditions: Mapping[str, Condition]
     guidance: Guided
 
@@ -116,7 +112,7 @@ class DenoiseImage:
         RequestError: FV310, the interval of guidance is empty.
         """
         low, high = (float(request.params[name]) for name in ("interval_low", "interval_high"))
-        if low >= high:
+        if low >= high and request.guidance > 1:
             raise RequestError(
                 "FV310",
                 name="parameter interval_low",
@@ -134,17 +130,17 @@ class DenoiseImage:
         assert isinstance(rng, Tensor)
         noise, _ = torch_normal(rng, (rows * columns, channels * self._patch**2))
         params = request.params
+        grid = times(request.steps, float(params["shift"]))
         return ImageState(
             latent=noise.to(env.device),
             rows=rows,
             step=0,
-            times=times(request.steps, float(params["shift"])),
+            times=grid,
+            branches=_branches(request, grid),
             conditions={branch: _condition(branch, inputs) for branch in BRANCHES},
             guidance=Guided(
                 text_scale=request.guidance,
                 image_scale=float(params["image_guidance"]),
-                low=float(params["interval_low"]),
-                high=float(params["interval_high"]),
                 renorm=Renorm(str(params["renorm"])),
                 renorm_min=float(params["renorm_min"]),
             ),
@@ -169,7 +165,7 @@ class DenoiseImage:
             branch: output.tensors["velocity"]
             for branch, output in zip(self._computed(state), result.outputs, strict=True)
         }
-        branches = self._needed(state)
+        branches = state.branches[state.step]
         if branches == (WHOLE,):
             return computed[WHOLE]
         by_condition = {state.conditions[branch]: velocity for branch, velocity in computed.items()}
@@ -196,15 +192,9 @@ class DenoiseImage:
     def finalize(self, state: ImageState) -> LoopOutputs:
         return LoopOutputs(slots={"latent": unpack(state.latent, self._patch, state.rows).unsqueeze(1)})
 
-    def _needed(self, state: ImageState) -> tuple[str, ...]:
-        """The branches that this step combines."""
-        if not state.guidance.active(state.times[state.step]):
-            return (WHOLE,)
-        return BRANCHES if state.guidance.image_scale > 1 else (WHOLE, NO_TEXT)
-
     def _computed(self, state: ImageState) -> tuple[str, ...]:
         """Those of them that differ: an image made from text alone has one context with and without images."""
-        first = {state.conditions[branch]: branch for branch in reversed(self._needed(state))}
+        first = {state.conditions[branch]: branch for branch in reversed(state.branches[state.step])}
         return tuple(branch for branch in BRANCHES if branch in first.values())
 
     def _call(self, state: ImageState, branch: str, time: float) -> ComponentCall:
@@ -223,6 +213,17 @@ def times(steps: int, shift: float) -> Tensor:
     """The shifted grid from 1 to 0, fp32 [steps + 1] on the CPU."""
     grid = torch.linspace(1, 0, steps + 1)
     return shift * grid / (1 + (shift - 1) * grid)
+
+
+def _branches(request: ResolvedRequest, grid: Tensor) -> tuple[tuple[str, ...], ...]:
+    """Of each step the branches that it combines: all of them only inside the interval of guidance.
+
+    Times are compared in their own precision, so that a bound of 0.4 is met by a time of 0.4.
+    """
+    low, high = (float(request.params[name]) for name in ("interval_low", "interval_high"))
+    inside = (grid[:-1] > low) & (grid[:-1] <= high)
+    guided = BRANCHES if float(request.params["image_guidance"]) > 1 else (WHOLE, NO_TEXT)
+    return tuple(guided if on and request.guidance > 1 else (WHOLE,) for on in inside.tolist())
 
 
 def _condition(branch: str, inputs: Mapping[str, Slot]) -> Condition:

@@ -59,7 +59,7 @@ def _alike(probes: dict[str, Tensor]) -> bool:
     x = probes["probe.x"]
     found = {f"linear.{n}": F.linear(x[:n].clone(), weight, bias) for n in (1, 2, 12, 18, 51)}
     found["attention"] = F.scaled_dot_product_attention(
-        *(probes[f"probe.{name}"] for name in ("q", "kv", "kv"))
+        probes["probe.q"], probes["probe.kv"], probes["probe.kv"]
     )
     found["silu"] = F.silu(x)
     return all(torch.equal(value, probes[f"probe.{name}"]) for name, value in found.items())
