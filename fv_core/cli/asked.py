@@ -10,7 +10,7 @@ from fv_core.cli.options import Options
 from fv_core.cli.values import settings
 from fv_core.errors import RequestError
 from fv_core.plugins import find_card
-from fv_core.request import Modality, ModalPart, Numerics, Request, ResolvedRequest
+from fv_core.request import Modality, ModalPart, Numerics, Request, ResolvedRequest, TaskType
 from fv_core.runtime.device import check_device, check_dtype
 from fv_core.runtime.models import default_model
 from fv_core.runtime.resolve import as_stated, resolve
@@ -56,6 +56,7 @@ def _stated(options: Options) -> Asked:
     request = Request(
         prompt=options.prompt or "",
         model=card.model_id,
+        task=None if options.task is None else TaskType(options.task),
         negative_prompt=options.negative,
         seed=options.seed,
         size=options.size,
@@ -64,7 +65,11 @@ def _stated(options: Options) -> Asked:
         steps=options.steps,
         guidance=options.guidance,
         numerics=None if options.numerics is None else Numerics(options.numerics),
-        inputs=tuple(ModalPart(modality=Modality.IMAGE, path=path) for path in options.image),
+        inputs=tuple(
+            ModalPart(modality=modality, path=path)
+            for modality in Modality
+            for path in getattr(options, modality.value)
+        ),
         params=settings(options.set, card),
     )
     first = resolve(request, card, Numerics.EXACT).seed

@@ -84,7 +84,10 @@ def _request(plan: _Plan) -> Iterator[str]:
     request, clips = plan.run.request, len(plan.outputs)
     length = f"{request.frames / request.fps:.2f} s"
     yield f"{request.model} on {plan.device}, {plan.dtype}, numerics {request.numerics}"
+    yield f"  task      {request.task}"
     yield f"  prompt    {request.prompt!r}"
+    for one in request.inputs:
+        yield f"  {one.modality:<9} {one.path}"
     yield f"  negative  {request.negative_prompt!r}"
     yield f"  clip      {request.size}, {request.frames} frames at {request.fps:g} fps ({length})"
     yield f"  steps     {request.steps} ({plan.run.steps} with encoding and decoding)"

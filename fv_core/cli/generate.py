@@ -15,6 +15,7 @@ from fv_core.cli.options import Options
 from fv_core.cli.output import Out
 from fv_core.cli.settings import ConfiguredCommand
 from fv_core.cli.sources import sources
+from fv_core.request import TaskType
 
 _once = partial(click.option, allow_from_autoenv=False)  # makes sense for one run: no variable, no setting
 _path = click.Path(path_type=Path)
@@ -75,7 +76,15 @@ _path = click.Path(path_type=Path)
 @click.option(
     "--set", "set", multiple=True, metavar="K=V", help="A parameter that the card declares, such as shift=5."
 )
-@_once("--image", multiple=True, metavar="PATH", help="An image for models that take one.")
+@click.option(
+    "--task",
+    type=click.Choice([task.value for task in TaskType]),
+    help="What to make of what you give.  [default: the card's first]",
+)
+@_once("--image", multiple=True, metavar="FILE", help="An image for tasks that take one.")
+@_once("--video", multiple=True, metavar="FILE", help="A video for tasks that take one.")
+@_once("--audio", multiple=True, metavar="FILE", help="A sound for tasks that take one.")
+@_once("--action", multiple=True, metavar="FILE", help="Actions (.npy) for tasks that take them.")
 @_once("--from", "repeat", type=_path, metavar="SIDECAR", help="Repeat the run that wrote this file.")
 @click.option(
     "--sidecar", is_flag=True, help="Also write OUTPUT.json: all that --from needs, prompt included."
@@ -84,7 +93,7 @@ _path = click.Path(path_type=Path)
 @_once("--force", is_flag=True, help="Replace what is at the output.")
 @_once(
     "--output", "-o", type=_path, metavar="FILE",
-    help=".mp4, .webm, .gif, .webp, .png or .npy.  [default: ./WORDS-SEED.mp4]",
+    help=".mp4, .webm, .gif, .webp, .png, .npy, .wav or .txt.  [default: ./WORDS-SEED.mp4, .png for an image]",
 )  # fmt: skip
 @click.option("--scale", type=values.number, default=1, metavar="N", help="Enlarge by a whole factor.")
 @_once("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fv_core.card import Method, ModelCard
@@ -17,6 +18,7 @@ from fv_core.cli.progress import Progress, progress, waiting
 from fv_core.cli.repeat import overruled, tell_differences, usable_device
 from fv_core.cli.targets import Target
 from fv_core.media import Clip
+from fv_core.media.formats import format_of
 from fv_core.plugins import all_cards
 from fv_core.request import CancelScope, Request, RequestEvent, Started
 from fv_core.weights.store import locate
@@ -79,13 +81,35 @@ def _clip(engine: Engine, request: Request, out: Out, told: Sequence[str], *, na
 
 
 def _write(clip: Clip, target: Target, out: Out) -> None:
-    written = target.write_clip(clip)
-    facts: dict[str, object] = {"path": str(written), "sidecar": None, **asdict(clip.used)}
+    facts: dict[str, object] = {
+        "path": None, "sidecar": None, "action": None, "text": clip.text, **asdict(clip.used)
+    }  # fmt: skip
     out.done.append(facts)
-    if not (out.as_json or out.as_events):
+    as_text = not (out.as_json or out.as_events)
+    if target.is_told:
+        if as_text:
+            out.lines(clip.text or "")
+        return
+    written = target.write_clip(clip)
+    facts["path"] = str(written)
+    if as_text:
         out.path(written)
+    if actions := target.write_actions(clip, written):
+        facts["action"] = str(actions)
+        if as_text:
+            out.path(actions)
+    for notice in _left_out(clip, written):
+        out.notice(notice)
     if sidecar := target.write_sidecar(clip, written):
         facts["sidecar"] = str(sidecar)
+
+
+def _left_out(clip: Clip, written: Path) -> Iterator[str]:
+    held = format_of(written).holds
+    if clip.audio is not None and "audio" not in held:
+        yield f"the sound is not in {written.name}: .mp4 holds both, .wav the sound alone"
+    if clip.text is not None and "text" not in held:
+        yield f"the model wrote: {clip.text}"
 
 
 def _stopping(scope: CancelScope, bars: Progress) -> None:

@@ -11,7 +11,7 @@ import click
 
 REQUEST_FLAGS: Final = (
     "prompt", "model", "size", "frames", "fps", "steps", "guidance", "negative", "seed", "n", "numerics", "set",
-    "image",
+    "task", "image", "video", "audio", "action",
 )  # fmt: skip
 """What a sidecar settles, so that beside `--from` it would contradict it."""
 
@@ -43,7 +43,11 @@ class Options:
     offload: Literal["auto", "none", "component"]
     require_certified: bool
     set: tuple[str, ...]
+    task: str | None
     image: tuple[str, ...]
+    video: tuple[str, ...]
+    audio: tuple[str, ...]
+    action: tuple[str, ...]
     repeat: Path | None
     sidecar: bool
     dry_run: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fv_core.cli.asked import Asked
@@ -15,24 +15,55 @@ from fv_core.request import ResolvedRequest, Size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One clip's files. `path` None is an automatic name, taken when the clip is written."""
+    """One clip's files. `path` None is an automatic name, taken when the clip is written; a text alone needs no file.
+
+    `yielded` names the artifacts to come, `sample_rate` is that of their sound, 0 for silence; `image` says that one
+    frame is all that the task makes.
+    """
 
     path: Path | None
+    yielded: tuple[str, ...]
+    sample_rate: int
+    image: bool
     scale: int
     force: bool
     sidecar: bool
 
     def likely(self, settled: ResolvedRequest) -> Path:
         """The path, or the automatic name that is free now."""
-        return automatic_path(settled.prompt, settled.seed) if self.path is None else self.path
+        if self.path is not None:
+            return self.path
+        return automatic_path(settled.prompt, settled.seed, self.suffix)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether all that comes is a text, for which nobody asked a file."""
+        return self.path is None and self.yielded == ("text",)
+
+    @property
+    def suffix(self) -> str:
+        """Of the automatic name."""
+        if "video" not in self.yielded:
+            return ".npy" if "action" in self.yielded else ".txt"
+        return ".png" if self.image else ".mp4"
 
     def check(self, settled: ResolvedRequest) -> None:
         """Raises:
         RequestError: FV315 or FV307, the clip could not be written there.
         """
+        if self.is_told:
+            return
         path = self.likely(settled)
         size = Size(settled.size.width * self.scale, settled.size.height * self.scale)
-        check_output(path, force=self.force, frames=settled.frames, size=size, fps=settled.fps)
+        check_output(
+            path,
+            force=self.force,
+            frames=settled.frames,
+            size=size,
+            fps=settled.fps,
+            yielded=self.yielded,
+            sample_rate=self.sample_rate,
+        )
         if self.sidecar:
             check_free(sidecar_path(path), force=self.force)
 
@@ -41,8 +72,19 @@ class Target:
         FvError: FV315, FV307 or FV403, as `Clip.save`.
         """
         if self.path is None:
-            return clip.save_automatic(scale=self.scale)
+            return clip.save_automatic(suffix=self.suffix, scale=self.scale)
         return clip.save(self.path, force=self.force, scale=self.scale)
+
+    def write_actions(self, clip: Clip, written: Path) -> Path | None:
+        """The file of the actions beside a clip that shows them, `circle.mp4.action.npy`; None where there are none.
+
+        Raises:
+            FvError: FV315 or FV403.
+        """
+        if clip.action is None or "video" not in self.yielded:
+            return None
+        actions = replace(clip, frames=clip.frames[:0], audio=None, text=None)
+        return actions.save(written.with_name(f"{written.name}.action.npy"), force=self.force)
 
     def write_sidecar(self, clip: Clip, written: Path) -> Path | None:
         """The sidecar of the clip in `written`; None where none is wanted.
@@ -62,13 +104,27 @@ def targets(asked: Asked, options: Options) -> list[Target]:
         RequestError: FV315 or FV307.
     """
     check_scale(asked.scale)
+    paths = _paths(options.output, len(asked.settled))
     found = [
-        Target(path=path, scale=asked.scale, force=options.force, sidecar=options.sidecar)
-        for path in _paths(options.output, len(asked.settled))
+        _target(asked, request, path, options) for path, request in zip(paths, asked.settled, strict=True)
     ]
     for target, request in zip(found, asked.settled, strict=True):
         target.check(request)
     return found
+
+
+def _target(asked: Asked, request: ResolvedRequest, path: Path | None, options: Options) -> Target:
+    program = asked.card.programs[request.task]
+    yielded = tuple(program.yields(request))
+    return Target(
+        path=path,
+        yielded=yielded,
+        sample_rate=program.sample_rate if "audio" in yielded else 0,
+        image=program.fixed.get("frames") == 1,
+        scale=asked.scale,
+        force=options.force,
+        sidecar=options.sidecar,
+    )
 
 
 def _paths(output: Path | None, clips: int) -> list[Path | None]:

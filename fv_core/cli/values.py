@@ -54,7 +54,7 @@ def rate(given: str | float) -> float:
 
 
 def settings(given: Sequence[str], card: ModelCard) -> dict[str, float | int | str | bool]:
-    """`--set K=V` options as request parameters: a number where the card's rule is a range, else text.
+    """`--set K=V` options as request parameters: of the kind that the card's rule says, or as text.
 
     Raises:
         click.BadParameter: one is not of the form, or a name is given twice.
@@ -70,10 +70,12 @@ def settings(given: Sequence[str], card: ModelCard) -> dict[str, float | int | s
     return found
 
 
-def _read(value: str, rule: ParamRule | None) -> float | str:
+def _read(value: str, rule: ParamRule | None) -> float | int | str | bool:
     if rule is None or rule.choices:
         return value
+    if rule.yes_or_no:
+        return {"true": True, "false": False}.get(value, value)
     try:
-        return float(value)
+        return int(value) if rule.whole else float(value)
     except ValueError:
         return value  # the card says what would be legal

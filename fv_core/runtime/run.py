@@ -78,7 +78,8 @@ class RequestRun:
         self.frontier: dict[str, NodeRun] = {}
         self.turn = ""
         self._watch = NonFiniteWatch()
-        self.go_on(self.nodes[0].id)
+        self.open_nodes()
+        self._pass_turn()
 
     @property
     def done(self) -> bool:
@@ -152,7 +153,8 @@ class RequestRun:
         shown = tuple(chunk for emission in emissions for chunk in self._hand_on(now.node, emission))
         if ended:
             self._finish(now)
-        self.go_on(self.turn)
+        self.open_nodes()
+        self._pass_turn()
         self.scope.keep(self.held())
         return shown
 
@@ -179,24 +181,29 @@ class RequestRun:
         kept = set(self.request.keep)
         if EVERYTHING in kept:
             written = {slot for node in self.nodes for slot in node.writes.values()}
-            kept = {slot for slot in written if not isinstance(self.slots.get(slot), CacheRef)}
+            kept = {
+                slot for slot in written & self.slots.keys() if not isinstance(self.slots[slot], CacheRef)
+            }
         return set(self.artifacts.values()) | kept
 
-    def go_on(self, after: str) -> None:
-        """Opens the nodes that can run now, and gives the turn to the next of them that does not wait.
-
-        Raises:
-            RunError: FV502, all of them wait.
-        """
+    def open_nodes(self) -> None:
+        """Opens the nodes that could take a step now, or once a stream brings something."""
         for node in self.nodes:
             if node.id not in self.finished and node.id not in self.frontier and self._is_ready(node):
                 self.frontier[node.id] = NodeRun(
                     node=node, loop=self.instance.loop_of(node), chain=Chain(enabled=self.extensions)
                 )
+
+    def _pass_turn(self) -> None:
+        """Gives the turn to the next open node, in the program's order, that does not wait.
+
+        Raises:
+            RunError: FV502, all of them wait.
+        """
         if self.done:
             return
         ids = [node.id for node in self.nodes]
-        first = ids.index(after) + (after in self.frontier and bool(self.turn))
+        first = ids.index(self.turn) + 1 if self.turn else 0
         order = [ident for ident in (*ids[first:], *ids[:first]) if ident in self.frontier]
         going = [ident for ident in order if not self.frontier[ident].waiting]
         if not going:

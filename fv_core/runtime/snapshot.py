@@ -209,7 +209,7 @@ def _restore_frontier(
     left = {node.id for node in run.nodes} - set(header.finished)
     run.frontier.clear()
     run.finished = tuple(header.finished)
-    run.go_on(run.nodes[0].id)
+    run.open_nodes()
     if run.frontier.keys() != stored.keys() or not left >= stored.keys():
         raise codec.DecodeError(f"the program stands at {sorted(run.frontier)}, not at {sorted(stored)}")
     for ident, one in stored.items():

@@ -81,7 +81,7 @@ ENVIRONMENT = record(
     processor=TEXT, settings=mapping(TEXT),
 )  # fmt: skip
 CLIP = record(
-    path=TEXT, sidecar=maybe(TEXT), model=TEXT, card_digest=TEXT, plugin=TEXT, weights=TEXT, seed=WHOLE, size=SIZE,
+    path=maybe(TEXT), action=maybe(TEXT), text=maybe(TEXT), sidecar=maybe(TEXT), model=TEXT, card_digest=TEXT, plugin=TEXT, weights=TEXT, seed=WHOLE, size=SIZE,
     frames=WHOLE, fps=NUMBER, steps=WHOLE, guidance=NUMBER, sampler=TEXT, numerics=TEXT, dtype=TEXT,
     params=mapping(PLAIN), extensions=several(TEXT), environment=ENVIRONMENT, environment_hash=TEXT, seconds=NUMBER,
     adjusted=several(TEXT),

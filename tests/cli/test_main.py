@@ -23,7 +23,7 @@ TREE = {
     "fv": "--version --plugins --quiet -q --color",
     "fv generate": (
         "PROMPT --model --size --frames --fps --steps --guidance --negative --seed --n --device --dtype --weights "
-        "--numerics --offload --require-certified --set --image --from --sidecar --dry-run --force --output -o "
+        "--numerics --offload --require-certified --set --task --image --video --audio --action --from --sidecar --dry-run --force --output -o "
         "--scale --json --events"
     ),
     "fv models": "--json",

@@ -45,7 +45,7 @@ REFUSED = {
     "--fps nan": ("FV307", "nan", "0.01 to 240"),
     "--fps 1/0": ("FV300", "'1/0'", "30000/1001"),
     "--fps 60 -o x.gif": ("FV307", "60", "at most 50 frames per second"),
-    "--image photo.png": ("FV308", "photo.png", "a text prompt alone"),
+    "--image photo.png": ("FV308", "photo.png", "a text prompt"),
     "--set shift=0": ("FV310", "shift", "0.01 to 100"),
     "--set shift=nan": ("FV310", "nan", "0.01 to 100"),
     "--set shift=slow": ("FV310", "'slow'", "0.01 to 100"),

@@ -110,7 +110,7 @@ def test_help_and_other_verbs_do_without_settings(fv: Fv, work: Path) -> None:
 
 
 def test_what_makes_sense_once_is_neither_setting_nor_variable() -> None:
-    once = {"image", "from", "dry-run", "force", "output", "json", "events"}
+    once = {"image", "video", "audio", "action", "from", "dry-run", "force", "output", "json", "events"}
     every = {max(one.opts, key=len).lstrip("-") for one in generate.params if one.opts[0].startswith("-")}
     assert every - configurable(generate).keys() == once
 
