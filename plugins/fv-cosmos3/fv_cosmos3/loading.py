@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 
 import torch
@@ -43,7 +44,8 @@ def vae(context: LoadContext) -> Vae:
 def sound(context: LoadContext) -> SoundDecoder:
     """The sound decoder alone: a checkpoint may hold an encoder beside it, which nothing here reads."""
     config = {**context.config(), "encoder_enabled": False}
-    with torch.device("meta"):
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the class, for the way it normalises weights
         module = Cosmos3AVAEAudioTokenizer.from_config(config)
     return SoundDecoder(_folded(context.fill(module, others=("encoder",), initialise=_initialise)))
 

@@ -36,6 +36,11 @@ class Transformer(OneByOne):
         self._compression = compression
 
     @property
+    def _device(self) -> torch.device:
+        device: torch.device = self.module.lm_head.weight.device
+        return device
+
+    @property
     def operations(self) -> Mapping[str, Operation]:
         return {
             "prompt": self._prompt,
@@ -88,9 +93,8 @@ class Transformer(OneByOne):
 
     def _sampled(self, call: ResolvedCall, tokens: Tensor) -> ComponentOutput:
         (past,) = call.caches
-        device = self.module.lm_head.weight.device
         start = whole(call, "position")
-        hidden, kv = understand(self.module, tokens.to(device), start, tensors(past))
+        hidden, kv = understand(self.module, tokens.to(self._device), start, tensors(past))
         token, logprob = sample(
             self.module.lm_head(hidden[-1:])[0], number(call, "temperature"), number(call, "uniform")
         )
@@ -99,7 +103,7 @@ class Transformer(OneByOne):
         return ComponentOutput(output=CallOutput(tensors=drawn), caches=(list(kv),))
 
     def _text_kv(self, call: ResolvedCall) -> ComponentOutput:
-        tokens = tensor(call, "tokens").to(self.module.lm_head.weight.device)
+        tokens = tensor(call, "tokens").to(self._device)
         _, kv = understand(self.module, tokens, 0, ())
         return ComponentOutput(output=CallOutput(tensors={}), caches=(list(kv),))
 
@@ -115,7 +119,9 @@ class Transformer(OneByOne):
             action = torch.cat([action, action[-1:].expand(count - given, -1)])
         elif given > count:
             notes = (f"the first {count} of the {given} actions are used",)
-        padded = nn.functional.pad(action[:count], (0, self.module.config.action_dim - width))
+        padded = nn.functional.pad(action[:count], (0, self.module.config.action_dim - width)).to(
+            self._device
+        )
         return ComponentOutput(output=CallOutput(tensors={"action": padded}, notes=notes))
 
     def _velocities(self, call: ResolvedCall) -> ComponentOutput:
