@@ -86,7 +86,7 @@ class MixtureModel(_OneByOne):
         tokens = _tensor(call, "tokens").to(self._device)
         times = torch.full((len(tokens),), float(call.rows["time"]), device=self._device)
         rows = self._framed(self._embedded(tokens, times, int(call.static["rows"])))
-        hidden, _ = self._look(call, rows, route(len(rows), self._device))
+        hidden, _ = self._look(call, rows, route(len(rows), self._device), keep=False)
         velocity = self.module.llm2vae(hidden)[1:-1]
         return ComponentOutput(output=CallOutput(tensors={"velocity": velocity}), caches=(None,))
 
@@ -112,12 +112,12 @@ class MixtureModel(_OneByOne):
         return hidden, _listed(kept)
 
     def _look(
-        self, call: ResolvedCall, rows: Tensor, experts: Route | None
+        self, call: ResolvedCall, rows: Tensor, experts: Route | None, *, keep: bool = True
     ) -> tuple[Tensor, list[KeyValues]]:
         """An image block after the call's context; its tokens share one position and see each other."""
         positions = torch.full((len(rows),), _position(call), device=self._device)
         hidden, kept = self.module.language_model.model(
-            rows, positions, past=_pairs(call.caches[0]), route=experts
+            rows, positions, past=_pairs(call.caches[0]), route=experts, keep=keep
         )
         return hidden, kept
 

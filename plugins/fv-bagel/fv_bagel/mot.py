@@ -140,17 +140,20 @@ class MotStack(nn.Module):
         past: Sequence[KeyValues] = (),
         route: Route | None = None,
         causal: bool = False,
+        keep: bool = True,
     ) -> tuple[Tensor, list[KeyValues]]:
         """Embedded rows [L, D] at int64 positions [L] after `past` to (normed rows [L, D], keys and values).
 
-        `route` None sends every row to the understanding expert.
+        `route` None sends every row to the understanding expert. Without `keep` no keys and values are returned:
+        with a long past those of all layers are larger than all else.
         """
         cos, sin = self.rotary_emb(hidden, positions.unsqueeze(0))
         rotary = (cos[0], sin[0])
         kept: list[KeyValues] = []
         for index, layer in enumerate(self.layers):
             hidden, after = layer(hidden, rotary, route, past[index] if past else None, causal)
-            kept.append(after)
+            if keep:
+                kept.append(after)
         return routed(self.norm, self.norm_moe_gen, hidden, route), kept
 
 

@@ -1,0 +1,170 @@
+"""The predicted activation peaks agree with live tensors counted on the meta device at the real model's sizes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fv_bagel import loading, memory
+from fv_bagel.card import MOT_7B
+from fv_bagel.text import Marks
+from fv_core.card import ComponentSpec
+from fv_core.loop import ComponentOutput, ResolvedCall
+from fv_core.request import Size
+
+BELOW, ABOVE = 0.97, 1.25
+"""How far a prediction may be off the counted peak: low enough to admit work, high enough to keep it from failing."""
+
+Call = Callable[..., ResolvedCall]
+
+
+class LivePeak(TorchDispatchMode):
+    """The largest number of bytes alive at once in storages made inside, leaving out those of `module`."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live: int = 0
+        self.peak: int = 0
+        self._known = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._known:
+                self._count(tensor.untyped_storage())
+        return out
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        self._known.add(storage._cdata)
+        self.live += storage.nbytes()
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
+
+    def _drop(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.live -= size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfilled:
+    """A load context that leaves modules on the meta device."""
+
+    spec: ComponentSpec
+    dtype: torch.dtype
+    folder: Path | None = None
+    seed: int = 0
+    device: torch.device = torch.device("meta")
+
+    def config(self, filename: str = "config.json") -> dict[str, object]:
+        return dict(self.spec.config)
+
+    def fill(self, module: nn.Module, **how: Any) -> nn.Module:
+        return module.to(self.dtype).requires_grad_(False).eval()
+
+
+class NoWords:
+    """Marks are all that a forward needs of a tokenizer."""
+
+    marks = Marks(begin=0, end=1, image_begin=2, image_end=3)
+
+
+def fused(query: Tensor, *others: Tensor, **how: Any) -> Tensor:
+    """The meta device has no fused kernel and would count score matrices that real devices never make."""
+    return torch.empty_like(query)
+
+
+@pytest.fixture
+def component(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setattr(loading, "_words", lambda folder, vocabulary: NoWords())
+    monkeypatch.setattr(F, "scaled_dot_product_attention", fused)
+
+    def made(name: str, dtype: torch.dtype) -> Any:
+        factory: Any = {"model": loading.mixture, "vision": loading.vision, "vae": loading.vae}[name]
+        return factory(Unfilled(spec=spec_of(name), dtype=dtype))
+
+    return made
+
+
+def spec_of(name: str) -> ComponentSpec:
+    """Of the real card, with fewer layers of the mixture: they are alike, and counting costs time for each."""
+    spec = MOT_7B.components[name]
+    return replace(spec, config={**spec.config, "num_hidden_layers": 8}) if name == "model" else spec
+
+
+def appended(output: ComponentOutput) -> Any:
+    return output.caches[0]
+
+
+@pytest.mark.parametrize(("side", "dtype"), [(1024, torch.bfloat16), (512, torch.float32)])
+def test_mixture_prediction_agrees_with_the_counted_peak_of_an_edit(
+    side: int, dtype: torch.dtype, component: Callable[..., Any], call_of: Call
+) -> None:
+    model = component("model", dtype)
+    seen = (980 if side == 1024 else 518) // 14
+    with torch.device("meta"), torch.no_grad():
+        latent, tokens = torch.empty(16, side // 8, side // 8), torch.empty((side // 16) ** 2, 64)
+        looked, ids = torch.empty(seen**2, 3584, dtype=dtype), torch.zeros(512, dtype=torch.int64)
+        with LivePeak(model.module) as peak:
+            at = {"position": 0}
+            images = appended(model.latent_block(call_of({"latent": latent, **at}, {}, [])))
+            images = appended(model.vision_block(call_of({"tokens": looked, **at}, {}, images)))
+            held = [appended(model.text_block(call_of({"ids": ids, **at}, {}, images))), images]
+            held.append(appended(model.text_block(call_of({"ids": ids, **at}, {}, []))))
+            rows = {"tokens": tokens, "time": 0.5, **at}
+            model.velocity(call_of(rows, {"rows": side // 16}, held[0]))
+    config = spec_of("model").config
+    predicted = memory.mixture(MOT_7B.geometry(Size(side, side), 1), config, dtype.itemsize)
+    assert BELOW <= predicted / peak.peak <= ABOVE
+
+
+@pytest.mark.parametrize(("side", "dtype"), [(1024, torch.bfloat16), (512, torch.float32)])
+def test_vision_prediction_agrees_with_the_counted_peak(
+    side: int,
+    dtype: torch.dtype,
+    component: Callable[..., Any],
+    call_of: Call,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vision = component("vision", dtype)
+    seen = vision.fit.size(side, side)
+    monkeypatch.setattr(type(vision.fit), "seen", lambda fit, image: image)
+    with torch.device("meta"), torch.no_grad(), LivePeak(vision.module) as peak:
+        vision.encode(call_of({"image": torch.empty(*seen, 3, dtype=torch.uint8)}))
+    config = MOT_7B.components["vision"].config
+    predicted = memory.vision(MOT_7B.geometry(Size(side, side), 1), config, dtype.itemsize)
+    assert BELOW <= predicted / peak.peak <= ABOVE
+
+
+@pytest.mark.parametrize("side", [1024, 512])
+def test_vae_prediction_agrees_with_the_counted_peak(
+    side: int, component: Callable[..., Any], call_of: Call
+) -> None:
+    vae = component("vae", torch.float32)
+    with torch.device("meta"), torch.no_grad(), LivePeak(vae.module) as peak:
+        noise, image = torch.empty(16, side // 8, side // 8), torch.empty(side, side, 3, dtype=torch.uint8)
+        vae.encode(call_of({"image": image, "noise": noise}))
+        vae.decode(call_of({"latent": noise[:, None]}, {"first": True}, []))
+    config = MOT_7B.components["vae"].config
+    predicted = memory.vae(MOT_7B.geometry(Size(side, side), 1), config, 4)
+    assert BELOW <= predicted / peak.peak <= ABOVE
+
+
+def test_counting_tells_kept_from_dropped_tensors() -> None:
+    module = nn.Linear(4, 4)
+    with LivePeak(module) as dropped:
+        for _ in range(3):
+            once = torch.empty(1000)
+            del once
+    with LivePeak(module) as kept:
+        _ = [torch.empty(1000) for _ in range(3)]
+    assert (dropped.peak, kept.peak) == (4000, 12000)
