@@ -15,6 +15,7 @@ from fv_core.parity import ladder
 from fv_core.parity.ladder import Measurement, measure
 from fv_core.parity.probes import probes
 from fv_core.request import TaskType
+from fv_core.runtime.ledger import SHIPPED, rung_standing
 from fv_cosmos3 import denoise, transformer
 from fv_cosmos3.card import CARDS, TINY
 from fv_cosmos3.pathways import understand
@@ -91,3 +92,12 @@ def test_keys_and_values_of_another_text_are_a_fault_of_the_transformer(
     first = measured(engine)["C0"].first
     assert first is not None
     assert first.tap == "denoise/0/cond/video"
+
+
+def test_the_shipped_ledger_certifies_the_tiny_card_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("FV_HOME", str(tmp_path))
+    found = [rung_standing(TINY, rung) for rung in ("C0", "C1")]
+    assert [(one.rung, one.reasons) for one in found] == [("C0", ()), ("C1", ())]
+    assert {str(one.path).partition(f"fv_cosmos3/{SHIPPED}")[1] for one in found} == {f"fv_cosmos3/{SHIPPED}"}
