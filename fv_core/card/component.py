@@ -32,6 +32,8 @@ class ComponentSpec:
         parameters: number of parameters, for plans that load nothing and to know a folder by; 0 means not stated.
         activation: `"module:attr"` of a function `(Geometry, config, dtype bytes) -> bytes` that predicts the peak
             beside the weights; "" means not stated.
+        convert: `"module:attr"` of a function from what a published pickle holds to the component's tensors by name,
+            for `fv weights convert`; "": its weights are published as safetensors.
     """
 
     load: str
@@ -42,6 +44,7 @@ class ComponentSpec:
     dtype: str = "card"
     parameters: int = 0
     activation: str = ""
+    convert: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

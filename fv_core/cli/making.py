@@ -81,23 +81,22 @@ def _clip(engine: Engine, request: Request, out: Out, told: Sequence[str], *, na
 
 
 def _write(clip: Clip, target: Target, out: Out) -> None:
-    facts: dict[str, object] = {
-        "path": None, "sidecar": None, "action": None, "text": clip.text, **asdict(clip.used)
-    }  # fmt: skip
-    out.done.append(facts)
+    facts: dict[str, object] = {"path": None, "action": None, "text": clip.text, "sidecar": None}
+    facts |= asdict(clip.used)
     as_text = not (out.as_json or out.as_events)
     if target.is_told:
+        out.done.append(facts)
         if as_text:
             out.lines(clip.text or "")
         return
     written = target.write_clip(clip)
     facts["path"] = str(written)
-    if as_text:
-        out.path(written)
-    if actions := target.write_actions(clip, written):
-        facts["action"] = str(actions)
-        if as_text:
-            out.path(actions)
+    out.done.append(facts)
+    actions = target.write_actions(clip, written)
+    facts["action"] = None if actions is None else str(actions)
+    for path in (written, actions):
+        if as_text and path is not None:
+            out.path(path)
     for notice in _left_out(clip, written):
         out.notice(notice)
     if sidecar := target.write_sidecar(clip, written):

@@ -17,7 +17,7 @@ from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import Presence, presence
 from fv_core.errors import WeightsError
 from fv_core.plugins import all_cards, find_card
-from fv_core.weights.store import checkpoint_of, locate, size_of
+from fv_core.weights.store import checkpoint_of, locate, needed_folders, size_of
 from fv_core.weights.store import verify as find_problems
 
 if TYPE_CHECKING:
@@ -123,6 +123,46 @@ def where(out: Out, model_id: str, as_json: bool) -> None:
         out.document({"model": model_id, "path": str(folder)})
         return
     out.path(folder)
+
+
+@weights.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--model", "model_id", metavar="ID", shell_complete=model_ids, help="Whose weights they are.")
+@click.option(
+    "--others", type=click.Path(path_type=Path), metavar="PATH", help="Weights whose other subfolders are linked."
+)
+@_AS_JSON
+@click.pass_obj
+def convert(
+    out: Out, file: Path, folder: Path, model_id: str | None, others: Path | None, as_json: bool
+) -> None:
+    """Make folder OUT of FILE, a pickle that the weights of a model were published as.
+
+    Without --model they are those of the one installed model whose published weights have a converter. OUT is then
+    given to --weights of the other commands. --others names a folder with what FILE lacks, such as text encoders.
+    """
+    card = _convertible() if model_id is None else find_card(model_id)
+    from fv_core.runtime.convert import convert as make  # after the cheap refusals: loads torch
+
+    made = make(card, file, folder, others=others)
+    absent = [name for name in needed_folders(card) if not (made / name).is_dir()]
+    if as_json:
+        out.document({"model": card.model_id, "path": str(made), "missing": absent})
+        return
+    out.path(made)
+    if absent:
+        out.notice(f"{card.model_id} needs {', '.join(absent)} beside it; --others PATH links them")
+
+
+def _convertible() -> ModelCard:
+    """The one published model that has a converter."""
+    cards = [card for card in all_cards() if card.checkpoint is not None]
+    found = [card for card in cards if any(spec.convert for spec in card.components.values())]
+    if len(found) != 1:
+        ids = ", ".join(card.model_id for card in found)
+        raise click.UsageError(f"--model ID is needed: {ids or 'no installed model'} has a converter")
+    return found[0]
 
 
 class _Place(NamedTuple):

@@ -210,6 +210,8 @@ def _restore_frontier(
     run.frontier.clear()
     run.finished = tuple(header.finished)
     run.open_nodes()
+    if not isinstance(stored, dict) or not all(isinstance(one, dict) for one in stored.values()):
+        raise codec.DecodeError(f"the frontier is {stored!r}")
     if run.frontier.keys() != stored.keys() or not left >= stored.keys():
         raise codec.DecodeError(f"the program stands at {sorted(run.frontier)}, not at {sorted(stored)}")
     for ident, one in stored.items():

@@ -69,7 +69,8 @@ SIZE = record(width=WHOLE, height=WHOLE)
 PLAIN = {"type": ["number", "string", "boolean"]}
 REQUEST = record(
     model=TEXT, task=TEXT, prompt=TEXT, negative_prompt=TEXT, seed=WHOLE, size=SIZE, frames=WHOLE, fps=NUMBER,
-    steps=WHOLE, guidance=NUMBER, numerics=TEXT, params=mapping(PLAIN), keep=several(TEXT), adjusted=several(TEXT),
+    steps=WHOLE, guidance=NUMBER, numerics=TEXT, params=mapping(PLAIN),
+    inputs=several(record(modality=TEXT, path=TEXT, sha256=TEXT)), keep=several(TEXT), adjusted=several(TEXT),
 )  # fmt: skip
 PLAN = record(
     request=REQUEST, seeds=several(WHOLE), outputs=several(TEXT), device=TEXT, dtype=TEXT, steps=WHOLE,
@@ -81,7 +82,8 @@ ENVIRONMENT = record(
     processor=TEXT, settings=mapping(TEXT),
 )  # fmt: skip
 CLIP = record(
-    path=maybe(TEXT), action=maybe(TEXT), text=maybe(TEXT), sidecar=maybe(TEXT), model=TEXT, card_digest=TEXT, plugin=TEXT, weights=TEXT, seed=WHOLE, size=SIZE,
+    path=maybe(TEXT), action=maybe(TEXT), text=maybe(TEXT), sidecar=maybe(TEXT),
+    model=TEXT, card_digest=TEXT, plugin=TEXT, weights=TEXT, seed=WHOLE, size=SIZE,
     frames=WHOLE, fps=NUMBER, steps=WHOLE, guidance=NUMBER, sampler=TEXT, numerics=TEXT, dtype=TEXT,
     params=mapping(PLAIN), extensions=several(TEXT), environment=ENVIRONMENT, environment_hash=TEXT, seconds=NUMBER,
     adjusted=several(TEXT),

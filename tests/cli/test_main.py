@@ -37,6 +37,7 @@ TREE = {
     "fv weights list": "--json",
     "fv weights verify": "ID --weights --json",
     "fv weights where": "ID --json",
+    "fv weights convert": "FILE OUT --model --others --json",
     "fv parity": "",
     "fv parity check": "ID --rung --record --against --device --dtype --weights --json --events",
     "fv parity gate": "ID... --device --dtype --weights --json --events",

@@ -43,4 +43,9 @@ WEIGHTS: Final = (
         "Seeded weights are drawn from a generator of their own, so that nothing else in the process changes them or "
         "is changed by them. An initialisation drew with an operation that takes no generator.",
     ),
+    row(
+        "FV258", "weights cannot be converted", 2, 400, "weights_not_convertible",
+        "`fv weights convert` makes a safetensors folder of a pickle that a model's weights were published as. The "
+        "model names no converter, or the file is not a pickle of tensors alone: one that holds code is not opened.",
+    ),
 )  # fmt: skip
