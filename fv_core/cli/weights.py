@@ -130,7 +130,10 @@ def where(out: Out, model_id: str, as_json: bool) -> None:
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--model", "model_id", metavar="ID", shell_complete=model_ids, help="Whose weights they are.")
 @click.option(
-    "--others", type=click.Path(path_type=Path), metavar="PATH", help="Weights whose other subfolders are linked."
+    "--others",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Weights whose other subfolders are linked.",
 )
 @_AS_JSON
 @click.pass_obj

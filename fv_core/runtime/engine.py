@@ -18,7 +18,7 @@ from fv_core.errors import FvError, PluginError, RequestError
 from fv_core.media import Clip
 from fv_core.plugins import find_card
 from fv_core.program import LoopNode
-from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest
+from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest, UsedInput
 from fv_core.runtime import snapshot
 from fv_core.runtime.admission import admit
 from fv_core.runtime.certified import require_certified
@@ -27,10 +27,12 @@ from fv_core.runtime.engine_options import by_id, checked_offload, checked_weigh
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan, plan_run
 from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
-from fv_core.runtime.instance import ModelInstance, Offload, build_loops, closed
+from fv_core.runtime.inputs import Inputs
+from fv_core.runtime.instance import ModelInstance, Offload, closed
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.models import default_model
-from fv_core.runtime.resolve import Settled, checked_numerics, resolve, settle
+from fv_core.runtime.params import build_loops, check_params
+from fv_core.runtime.resolve import Settled, checked_numerics, settle
 from fv_core.runtime.results import finished_clip
 from fv_core.runtime.resumable import check_fits, header_of
 from fv_core.runtime.run import RequestRun
@@ -260,7 +262,9 @@ class Engine:
     def _settled(self, request: Request, numerics: Numerics | str | None = None) -> tuple[ModelCard, Settled]:
         card = self._card(request.model)
         default = self._numerics if numerics is None else checked_numerics(numerics)
-        return card, settle(request, card, default)
+        settled = settle(request, card, default)
+        check_params(request, settled.request.task, card, build_loops(card))
+        return card, settled
 
     def _card(self, model_id: str | None) -> ModelCard:
         if self._closed:
@@ -304,7 +308,12 @@ class Engine:
             return Offload(self._offload)
         if self.device.type == "cpu":
             return Offload.NONE
-        usual = self._plan(card, resolve(Request(prompt=card.model_id), card, self._numerics))
+        program = next(iter(card.programs.values()))
+        brought = Inputs(
+            used=tuple(UsedInput(modality=one.modality, path="", sha256="") for one in program.inputs)
+        )
+        settled = settle(Request(prompt=card.model_id), card, self._numerics, brought)
+        usual = self._plan(card, settled.request)
         return Offload.COMPONENT if usual.peak_bytes > free_bytes(self.device) else Offload.NONE
 
     def _job(

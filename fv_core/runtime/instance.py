@@ -184,36 +184,6 @@ def closed(name: str) -> RunError:
     return RunError("FV506", name=name, rule="is closed", remedy="Make a new engine.")
 
 
-def build_loops(card: ModelCard) -> dict[str, Loop[Any, Any]]:
-    """All loops of a card.
-
-    Raises:
-        CardError: as `build_loop`, or FV206 a parameter of the card that none of them reads.
-    """
-    loops = {loop_id: build_loop(card, loop_id) for loop_id in card.loops}
-    read = sorted({name for loop in loops.values() for name in loop.request_params} | _named(card))
-    for name in card.params:
-        if name not in read:
-            raise CardError(
-                "FV206",
-                name=f'card "{card.model_id}": params',
-                value=name,
-                rule="is read by no loop and no program of the card",
-                legal=", ".join(read) or "none",
-                remedy="Remove it, or bind a loop that reads it.",
-            )
-    return loops
-
-
-def _named(card: ModelCard) -> set[str]:
-    """The parameters that programs read or compare."""
-    nodes = [node for program in card.programs.values() for node in program.nodes]
-    slots = {slot for node in nodes for slot in node.reads.values()}
-    slots |= {f"request.{node.when.field}" for node in nodes if node.when is not None}
-    prefix = "request.params."
-    return {slot.removeprefix(prefix) for slot in slots if slot.startswith(prefix)}
-
-
 def build_loop(card: ModelCard, loop_id: str) -> Loop[Any, Any]:
     """Raises:
     CardError: FV202 the class has not the semantics, FV204 its roles are not bound, FV206 its parameters are not

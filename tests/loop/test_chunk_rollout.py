@@ -114,7 +114,9 @@ def test_text_is_asked_for_once_and_read_by_every_chunk() -> None:
 def test_denoising_reads_the_window_and_only_a_finished_chunk_appends_to_it() -> None:
     loop = loop_of()
     _, *others = calls(list(steps(loop, begin(loop))))
-    assert [(call.caches[0].ref.pool, call.caches[0].ref.version, call.caches[0].mode) for call in others] == [
+    assert [
+        (call.caches[0].ref.pool, call.caches[0].ref.version, call.caches[0].mode) for call in others
+    ] == [
         ("slab_kv", version, mode)
         for version in (0, 1)
         for mode in (CacheMode.READ, CacheMode.READ, CacheMode.APPEND)

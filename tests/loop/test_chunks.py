@@ -41,7 +41,13 @@ def test_chunks_hold_every_frame_once_and_given_ones_are_chunks_of_their_own(
 
 @pytest.mark.parametrize(
     ("cutting", "frames", "legal"),
-    [(PLAIN, 8, "21 or 33"), (PLAIN, 1, "9"), (PLAIN, 24, "up to 81"), (ALONE, 6, "13 or 25"), (ALONE, 2, "1 or 13")],
+    [
+        (PLAIN, 8, "21 or 33"),
+        (PLAIN, 1, "9"),
+        (PLAIN, 24, "up to 81"),
+        (ALONE, 6, "13 or 25"),
+        (ALONE, 2, "1 or 13"),
+    ],
 )
 def test_other_lengths_than_the_references_are_refused_with_the_nearest(
     cutting: Cutting, frames: int, legal: str
@@ -53,6 +59,8 @@ def test_other_lengths_than_the_references_are_refused_with_the_nearest(
     assert refused.value.legal == f"under reference numerics {legal}"
 
 
-@pytest.mark.parametrize(("cutting", "frames"), [(PLAIN, 3), (PLAIN, 21), (ALONE, 1), (ALONE, 4), (ALONE, 100)])
+@pytest.mark.parametrize(
+    ("cutting", "frames"), [(PLAIN, 3), (PLAIN, 21), (ALONE, 1), (ALONE, 4), (ALONE, 100)]
+)
 def test_lengths_of_the_reference_pass(cutting: Cutting, frames: int) -> None:
     cutting.check(frames, clip_frames)

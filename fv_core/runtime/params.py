@@ -1,0 +1,63 @@
+"""Who reads a parameter: the loops of a program, its conditions, or the rows of its components. Nothing is ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fv_core.card import ModelCard
+from fv_core.errors import CardError, RequestError
+from fv_core.loop import Loop
+from fv_core.program import LoopNode, Program
+from fv_core.request import Request, TaskType
+from fv_core.runtime.instance import build_loop
+
+_PREFIX = "request.params."
+
+
+def build_loops(card: ModelCard) -> dict[str, Loop[Any, Any]]:
+    """All loops of a card.
+
+    Raises:
+        CardError: as `build_loop`, or FV206 a parameter of the card that no task reads.
+    """
+    loops = {loop_id: build_loop(card, loop_id) for loop_id in card.loops}
+    read = sorted({name for program in card.programs.values() for name in _read(program, loops)})
+    for name in card.params:
+        if name not in read:
+            raise CardError(
+                "FV206",
+                name=f'card "{card.model_id}": params',
+                value=name,
+                rule="is read by no loop and no program of the card",
+                legal=", ".join(read) or "none",
+                remedy="Remove it, or bind a loop that reads it.",
+            )
+    return loops
+
+
+def check_params(
+    request: Request, task: TaskType, card: ModelCard, loops: Mapping[str, Loop[Any, Any]]
+) -> None:
+    """Raises:
+    RequestError: FV310, a parameter that the task would ignore.
+    """
+    read = _read(card.programs[task], loops)
+    for name in request.params:
+        if name not in read:
+            raise RequestError(
+                "FV310",
+                name=f"parameter {name}",
+                value=request.params[name],
+                rule=f"is not read by task {task} of {card.model_id}",
+                legal=", ".join(sorted(read & card.params.keys())) or "none",
+                remedy="Leave it out, or choose the task that it belongs to.",
+            )
+
+
+def _read(program: Program, loops: Mapping[str, Loop[Any, Any]]) -> set[str]:
+    slots = {slot for node in program.nodes for slot in node.reads.values()}
+    slots |= {f"request.{node.when.field}" for node in program.nodes if node.when is not None}
+    named = {slot.removeprefix(_PREFIX) for slot in slots if slot.startswith(_PREFIX)}
+    driven = [loops[node.loop] for node in program.nodes if isinstance(node, LoopNode)]
+    return named.union(*(loop.request_params for loop in driven))
