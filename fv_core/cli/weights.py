@@ -80,7 +80,9 @@ def list_weights(out: Out, as_json: bool) -> None:
         out.notice("no installed model has weights to pull")
     for place in places:
         if place.presence is Presence.PARTLY_HERE:
-            out.notice(f"{place.model}: {place.reason}; `fv weights pull {place.model}` fetches what is missing")
+            out.notice(
+                f"{place.model}: {place.reason}; `fv weights pull {place.model}` fetches what is missing"
+            )
 
 
 @weights.command()
