@@ -16,6 +16,7 @@ from fv_core.plugins import record_of
 SHIPPED = Path("assets") / "certificates"
 """Where a plugin's package keeps its ledger."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One file of a ledger. `certificate` None: it cannot be read, and `unreadable` says why."""
