@@ -251,9 +251,9 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told_whole() -> tuple[type, ...]:
-    from fv_core.request import Environment, Failed, Finished, MediaChunk, Started, StepDone, Used
+    from fv_core.request import Environment, Failed, Finished, Loading, MediaChunk, Started, StepDone, Used
 
-    return (Started, StepDone, MediaChunk, Finished, Failed, Used, Environment)
+    return (Started, Loading, StepDone, MediaChunk, Finished, Failed, Used, Environment)
 
 
 def test_every_field_of_every_contract_is_read(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ class Verb(NamedTuple):
 VERBS: Final = {
     "generate": Verb("fv_core.cli.generate", "Make clips from PROMPT and print their paths."),
     "models": Verb("fv_core.cli.models", "List the installed models, or show one."),
-    "plugins": Verb("fv_core.cli.plugins", "List the installed plugins, show one, or check one's source."),
+    "plugins": Verb(
+        "fv_core.cli.plugins", "List the installed plugins, show one, write a new one, or check one's source."
+    ),
     "validate": Verb("fv_core.cli.validate", "Check cards against every load-time rule."),
     "weights": Verb("fv_core.cli.weights", "Fetch, list, verify and find model weights."),
     "parity": Verb(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from fv_core.cli import skeleton
 from fv_core.cli.commands import Group
 from fv_core.cli.completion import plugin_names
 from fv_core.cli.findings import Source, check_source, run_gates
@@ -30,7 +31,7 @@ _AS_JSON = click.option(
 @_AS_JSON
 @click.pass_context
 def plugins(ctx: click.Context, check: bool, requirements: bool, as_json: bool) -> None:
-    """List the installed plugins, show one, or check one's source.
+    """List the installed plugins, show one, write a new one, or check one's source.
 
     Without --check nothing is imported: STATE is `discovered`, or what metadata tells against a plugin.
     """
@@ -115,6 +116,34 @@ def _traceback(finding: FvError) -> str:
 
 
 @plugins.command()
+@click.argument("name", metavar="NAME")
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--kind",
+    type=click.Choice(tuple(skeleton.KINDS)),
+    default="model",
+    show_default=True,
+    allow_from_autoenv=False,
+    help="What the plugin brings.",
+)
+@_AS_JSON
+@click.pass_obj
+def new(out: Out, name: str, path: Path | None, kind: str, as_json: bool) -> None:
+    """Write a plugin NAME that works and has tests, to begin from, into PATH (by default ./fv-NAME)."""
+    if skeleton.NAME.fullmatch(name) is None:
+        raise click.UsageError(f"{name!r} is not a name for a plugin: a-z and 0-9, in words that - joins.")
+    if any(record.name == name for record in default_registry().records()):
+        raise click.UsageError(f"a plugin {name} is installed, and two of one name exclude each other.")
+    folder = Path(f"fv-{name}") if path is None else path
+    files = skeleton.write(kind, name, folder)
+    if as_json:
+        out.document({"plugin": name, "kind": kind, "path": str(folder), "files": list(map(str, files))})
+        return
+    out.path(folder)
+    out.notice(f"`fv plugins check {folder}` checks it, `pip install -e {folder}` installs it")
+
+
+@plugins.command()
 @click.argument("path", metavar="PATH", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--quick", is_flag=True, allow_from_autoenv=False, help="Leave out the gates, which run the models."
@@ -141,7 +170,7 @@ def check(out: Out, path: Path, quick: bool, as_json: bool) -> None:
     else:
         _tell_source(out, source)
         out.lines(*(one.line() for one in gates))
-    if not as_json and not quick and not source.findings and not gates:
+    if source.cards and not (as_json or quick or source.findings or gates):
         out.notice("no gate was run: no card of the plugin works without pulled weights")
     if source.findings or failed:
         raise click.exceptions.Exit(1)

@@ -45,6 +45,7 @@ def test_names_of_plugins_and_codes_are_offered(install_dists: Install) -> None:
     install_dists("good", "raising_cards")
     assert completed("plugins", "show", "") == ["good", "raising-cards", "wan21"]
     assert completed("plugins", "show", "w") == ["wan21"]
+    assert completed("--plugins", "wan21,g") == ["wan21,good"]
     assert completed("explain", "fv21")[:2] == ["FV210", "FV211"]
 
 

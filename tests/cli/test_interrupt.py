@@ -92,6 +92,19 @@ def test_an_impatient_user_sees_no_traceback(tmp_path: Path) -> None:
     assert "KeyboardInterrupt" not in err
 
 
+def test_an_interrupt_while_an_error_is_told_is_an_exit_code(tmp_path: Path) -> None:
+    code = """
+from fv_core.cli import main
+def press(*arguments):
+    raise KeyboardInterrupt
+main.run = press
+main.main(["explain"])
+"""
+    with process("-c", code, home=tmp_path) as running:
+        _, err = running.communicate(timeout=120)
+    assert (running.returncode, err) == (130, "")
+
+
 def test_interrupts_are_told_in_order_and_then_left_as_they_were() -> None:
     told: list[str] = []
     before = signal.getsignal(signal.SIGINT)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 
-from fv_core.cli.main import VERBS
+from fv_core.cli.main import fv as root
+from fv_core.loop import flow_denoise
+from fv_core.loop.policies.guidance import combine
 
 Fv = Callable[..., Any]
 
@@ -89,52 +97,179 @@ CLIP = record(
     adjusted=several(TEXT),
 )  # fmt: skip
 WEIGHTS = record(
-    model=TEXT, repo=TEXT, revision=maybe(TEXT), bytes=maybe(WHOLE), path=maybe(TEXT), reason=maybe(TEXT)
-)
+    model=TEXT, repo=TEXT, revision=maybe(TEXT), bytes=maybe(WHOLE), path=maybe(TEXT),
+    presence={"enum": ["here", "partly here", "not here"]}, reason=maybe(TEXT),
+)  # fmt: skip
 BROKEN = record(plugin=TEXT, dist=TEXT, version=TEXT, error=ERROR)
 VERDICT = record(id=TEXT, ok=FLAG, findings=several(ERROR))
 SETTING = record(name=TEXT, value={"type": ["null", "boolean", "number", "string", "array"]}, origin=TEXT)
 
 SMALL = ("--size", "16x16", "--frames", "1", "--steps", "1")
 
-DOCUMENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "plugins": (("plugins",), record(plugins=several(PLUGIN))),
-    "plugins --check": (("plugins", "--check"), record(plugins=several(PLUGIN))),
-    "plugins show": (
-        ("plugins", "show", "few-steps"),
-        record(plugin=PLUGIN, findings=several(ERROR), traceback=maybe(TEXT)),
-    ),
-    "plugins check": (
-        ("plugins", "check", str(Path(__file__).parents[2] / "tests/dists/few_steps")),
-        record(plugins=several(PLUGIN), ok=FLAG, findings=several(FOUND), gates=several(GATE)),
-    ),
-    "plugins check of a good one": (
-        ("plugins", "check", str(Path(__file__).parents[2] / "tests/dists/good")),
-        record(plugins=several(PLUGIN), ok=FLAG, findings=several(FOUND), gates=several(GATE)),
-    ),
-    "models": (("models",), record(models=several(MODEL), broken=several(BROKEN))),
-    "validate": (("validate", "--all"), record(ok=FLAG, cards=several(VERDICT))),
-    "config": (("config",), record(settings=several(SETTING))),
-    "env": (("env",), ENV),
-    "explain": (("explain",), record(codes=several(EXPLAINED))),
-    "explain CODE": (("explain", "FV201"), EXPLAINED),
-    "weights list": (("weights", "list"), record(weights=several(WEIGHTS))),
-    "generate --dry-run": (("generate", "a cat", "--dry-run", *SMALL), PLAN),
-    "generate": (("generate", "a cat", *SMALL), record(clips=several(CLIP), notices=several(TEXT))),
-    "an error": (("generate", "a cat", "--steps", "0"), record(error=ERROR)),
+ROOT = Path(__file__).parents[2]
+FIGURE = record(taps=TEXT, compared=WHOLE, max_abs_diff=maybe(NUMBER))
+FIRST = record(
+    tap=TEXT, step=maybe(WHOLE), element=maybe(several(WHOLE)), reason=TEXT, mine=TEXT, theirs=TEXT,
+    max_abs_diff=maybe(NUMBER),
+)  # fmt: skip
+RUNG = {"enum": ["C0", "C1"]}
+JUDGED = {"enum": ["passed", "failed"]}
+MEASURED = record(
+    rung=RUNG, verdict=JUDGED, tolerance=NUMBER, requests=WHOLE, figures=several(FIGURE), first=maybe(FIRST)
+)
+STANDING = record(rung=RUNG, certified=FLAG, path=maybe(TEXT), reasons=several(TEXT))
+CERTIFICATE = record(
+    rung=RUNG, verdict=JUDGED, path=TEXT, figures=several(FIGURE), tolerance=NUMBER, seal=TEXT
+)
+GATED = record(
+    gate=TEXT, state={"enum": ["passed", "failed", "blocked"]}, figure=WHOLE, of=WHOLE, counted=TEXT, detail=TEXT
+)  # fmt: skip
+PROBLEM = record(file=TEXT, reason=TEXT)
+CHECKED = record(plugins=several(PLUGIN), ok=FLAG, findings=several(FOUND), gates=several(GATE))
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "generate": record(clips=several(CLIP), notices=several(TEXT)),
+    "generate --dry-run": PLAN,
+    "generate --from": record(clips=several(CLIP), notices=several(TEXT), differences=several(TEXT)),
+    "models": record(models=several(MODEL), broken=several(BROKEN)),
+    "models show": {
+        "type": "object",
+        "required": ["type", "model_id", "recipe"],
+        "properties": {"type": {"const": "ModelCard"}},
+    },
+    "models show --schema": {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+    "plugins": record(plugins=several(PLUGIN)),
+    "plugins show": record(plugin=PLUGIN, findings=several(ERROR), traceback=maybe(TEXT)),
+    "plugins new": record(plugin=TEXT, kind=TEXT, path=TEXT, files=several(TEXT)),
+    "plugins check": CHECKED,
+    "validate": record(ok=FLAG, cards=several(VERDICT)),
+    "weights pull": record(model=TEXT, repo=TEXT, revision=TEXT, bytes=WHOLE, path=TEXT),
+    "weights list": record(weights=several(WEIGHTS)),
+    "weights verify": record(model=TEXT, ok=FLAG, problems=several(PROBLEM)),
+    "weights where": record(model=TEXT, path=TEXT),
+    "parity check": record(model=TEXT, ok=FLAG, rungs=several(MEASURED), certified=several(STANDING)),
+    "parity check --record": record(model=TEXT, path=TEXT, taps=several(TEXT)),
+    "parity gate": record(ok=FLAG, models=several(record(model=TEXT, gates=several(GATED)))),
+    "parity certify": record(model=TEXT, ok=FLAG, certificates=several(CERTIFICATE)),
+    "config": record(settings=several(SETTING)),
+    "env": ENV,
+    "explain": record(codes=several(EXPLAINED)),
+    "explain CODE": EXPLAINED,
+    "an error": record(error=ERROR),
+    "an error after clips": record(error=ERROR, done=several(CLIP)),
 }
+"""What each command prints with `--json`, and with an option that makes it another document."""
+
+RUNS: list[tuple[str, tuple[str, ...]]] = [
+    ("generate", ("generate", "a cat", *SMALL)),
+    ("generate --dry-run", ("generate", "a cat", "--dry-run", *SMALL)),
+    ("models", ("models",)),
+    ("models show", ("models", "show", "wan21/tiny")),
+    ("models show --schema", ("models", "show", "wan21/tiny", "--schema")),
+    ("plugins", ("plugins",)),
+    ("plugins", ("plugins", "--check")),
+    ("plugins show", ("plugins", "show", "few-steps")),
+    ("plugins check", ("plugins", "check", str(ROOT / "tests/dists/few_steps"))),
+    ("plugins check", ("plugins", "check", str(ROOT / "tests/dists/good"))),
+    ("plugins new", ("plugins", "new", "mine")),
+    ("validate", ("validate", "--all")),
+    ("weights list", ("weights", "list")),
+    ("parity check", ("parity", "check", "wan21/tiny", "--device", "cpu")),
+    ("parity check --record", ("parity", "check", "wan21/tiny", "--record", "run", "--device", "cpu")),
+    ("parity gate", ("parity", "gate", "wan21/tiny", "--device", "cpu")),
+    ("parity certify", ("parity", "certify", "wan21/tiny", "--into", "ledger", "--device", "cpu")),
+    ("config", ("config",)),
+    ("env", ("env",)),
+    ("explain", ("explain",)),
+    ("explain CODE", ("explain", "FV201")),
+    ("an error", ("generate", "a cat", "--steps", "0")),
+    ("an error", ("models", "shwo")),
+]
+
+
+def check(document: Any, name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+    jsonschema.validate(document, SCHEMAS[name])
 
 
 @pytest.mark.usefixtures("forget")
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_is_as_its_schema_says(name: str, fv: Fv, install_dists: Callable[..., Path]) -> None:
-    install_dists("few_steps", "good", "twin_a", "twin_b")
-    arguments, schema = DOCUMENTS[name]
+@pytest.mark.parametrize(
+    ("name", "arguments"), RUNS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_document_is_as_its_schema_says(
+    name: str, arguments: tuple[str, ...], fv: Fv, install_dists: Callable[..., Path]
+) -> None:
+    if name != "parity gate":  # whose second process has the installed plugins alone
+        install_dists("few_steps", "good", "twin_a", "twin_b")
     told = fv(*arguments, "--json")
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(told.json, schema)
+    check(told.json, name)
     assert told.out.count("\n") == 1
 
 
-def test_every_verb_has_a_document() -> None:
-    assert {arguments[0] for arguments, _ in DOCUMENTS.values()} >= VERBS.keys() - {"parity"}
+def test_a_parity_check_that_fails_is_as_its_schema_says(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_denoise, "combine", lambda cond, uncond, scale: combine(uncond, cond, scale))
+    document = fv("parity", "check", "wan21/tiny", "--rung", "C1", "--device", "cpu", "--json").json
+    assert document["rungs"][0]["first"] is not None
+    check(document, "parity check")
+
+
+def test_a_repeated_run_is_as_its_schema_says(fv: Fv, work: Path) -> None:
+    fv("generate", "a cat", *SMALL, "-o", "first.npy", "--sidecar")
+    check(fv("generate", "--from", "first.npy.json", "-o", "again.npy", "--json").json, "generate --from")
+
+
+def test_a_failure_after_a_clip_is_as_its_schema_says(
+    fv: Fv, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fv_core.media import Clip
+
+    save = Clip.save
+
+    def taken(clip: Clip, path: Path, **options: Any) -> Path:
+        if path.name == "out-2.npy":
+            path.write_bytes(b"of another process, in the meantime")
+        return save(clip, path, **options)
+
+    monkeypatch.setattr(Clip, "save", taken)
+    told = fv("generate", "a cat", *SMALL, "--n", "2", "-o", "out.npy", "--json")
+    check(told.json, "an error after clips")
+
+
+def test_documents_on_weights_are_as_their_schemas_say(tmp_path: Path) -> None:
+    loopback = runpy.run_path(str(ROOT / "tests/weights/loopback_hub.py"))
+    plugin = runpy.run_path(str(Path(__file__).with_name("test_weights.py")))["PLUGIN"]
+    loopback["make_folder"](tmp_path / "repository", vocabulary=64)
+    site = tmp_path / "site"
+    (site / "fv_loopback-1.0.dist-info").mkdir(parents=True)
+    (site / "fv_loopback.py").write_text(plugin)
+    metadata = "Metadata-Version: 2.1\nName: fv-loopback\nVersion: 1.0\n"
+    (site / "fv_loopback-1.0.dist-info" / "METADATA").write_text(metadata)
+    (site / "fv_loopback-1.0.dist-info" / "entry_points.txt").write_text("[fv]\nloopback = fv_loopback\n")
+    with loopback["Hub"](tmp_path / "repository", tmp_path / "hub") as hub:
+        path = os.pathsep.join((str(site), hub.environment["PYTHONPATH"]))
+        for words in ("pull --yes", "pull", "list", "verify", "where"):
+            verb, *flags = words.split()
+            ids = [] if verb == "list" else ["loopback/tiny"]
+            command = [sys.executable, "-m", "fv_core", "weights", verb, *ids, *flags, "--json"]
+            environment = {**hub.environment, "PYTHONPATH": path}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            check(json.loads(done.stdout), f"weights {verb}")
+
+
+def commands(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    yield path.strip(), command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            inner = command.get_command(click.Context(command), name)
+            assert inner is not None
+            yield from commands(inner, f"{path} {name}")
+
+
+def test_every_json_option_has_a_schema_and_every_schema_is_validated() -> None:
+    offering = {
+        path for path, command in commands(root) if any("--json" in param.opts for param in command.params)
+    }
+    assert {name for name in SCHEMAS if name in dict(commands(root))} == offering
+    tried = {name for name, _ in RUNS} | {"generate --from", "an error after clips"}
+    assert SCHEMAS.keys() - tried == {f"weights {verb}" for verb in ("pull", "verify", "where")}

@@ -30,6 +30,7 @@ TREE = {
     "fv models show": "ID --schema --json",
     "fv plugins": "--check --requirements --json",
     "fv plugins show": "NAME --json",
+    "fv plugins new": "NAME PATH --kind --json",
     "fv plugins check": "PATH --quick --json",
     "fv validate": "ID... --all --recipe --resolve --json",
     "fv weights": "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -98,6 +99,36 @@ def test_a_misspelt_name_in_fv_plugins_is_exit_3(
             "error[FV112]: FV_PLUGINS 'wan2': is not an installed plugin (legal: good, wan21)"
         )
         assert "hint: Did you mean wan21?" in told.err
+
+
+def test_the_option_is_the_variable_and_goes_before_it(
+    fv: Fv, install_dists: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_dists("good", "same_id")
+    monkeypatch.setenv("FV_PLUGINS", "good")
+    assert rows(fv("--plugins", "wan21", "plugins"))["fv-good"][3:5] == ["blocked", "FV111:"]
+    assert [row.split("/")[0] for row in fv("--plugins", "wan21,good", "models").out.splitlines()[1:]] == [
+        "good", "wan21", "wan21", "wan21",
+    ]  # fmt: skip
+    assert fv("--plugins", "", "models").out.split() == ["MODEL", "TASKS", "SIZE", "WEIGHTS", "ABOUT"]
+    blocked = fv("--plugins", "good", "generate", "a cat", "--model", "wan21/tiny")
+    assert (blocked.code, blocked.out) == (3, "")
+    assert "is blocked: --plugins is 'good'\nhint: Add wan21 to --plugins, or do without it." in blocked.err
+    settings = fv("--plugins", "wan21", "config", "--json").json["settings"]
+    assert {"name": "FV_PLUGINS", "value": "wan21", "origin": "flag"} in settings
+    assert rows(fv("plugins"))["fv-good"][3] == "discovered"  # the variable again
+    assert os.environ["FV_PLUGINS"] == "good"
+
+
+def test_a_misspelt_name_in_the_option_is_exit_3(fv: Fv, install_dists: Install) -> None:
+    install_dists("good")
+    for arguments in (("plugins",), ("models",), ("explain", "FV112")):
+        told = fv("--plugins", "wan2", *arguments)
+        assert (told.code, told.out) == (3, "")
+        assert told.err.startswith(
+            "error[FV112]: --plugins 'wan2': is not an installed plugin (legal: good, wan21)"
+        )
+    assert "FV_PLUGINS" not in os.environ
 
 
 def test_a_distribution_in_two_places_is_a_warning(fv: Fv, install_dists: Install, tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ def test_a_terminal_shows_nodes_steps_pace_and_time_left(on_terminal: OnTerminal
     assert re.search(r"  denoise +\S+ 3/3 +\d+\.\d\d s/step\s", text)
     assert re.search(r"  decode +\S+ \d/\d +\d+\.\d\d s/step", text)
     assert "encode negative prompt" in text
+    assert "wan21/tiny: starting" in text
+    assert all(f"wan21/tiny: loading {name} " in text for name in ("text", "transformer", "vae"))
     assert (out, "out.npy" in text) == ("out.npy\n", False)
     assert text.endswith("for --model wan21/t2v-1.3b\r\n")
     assert "\x1b[?25h" in drawn  # the cursor is back
@@ -109,3 +111,17 @@ def test_documents_stay_on_stdout(on_terminal: OnTerminal, flag: str) -> None:
     assert documents[-1]["clips"][0]["path"] == "out.npy"
     assert "denoise" in drawn
     assert '"path"' not in drawn
+
+
+def test_notes_stand_on_lines_of_their_own(on_terminal: OnTerminal) -> None:
+    _, drawn = on_terminal(*SHORT)
+    assert re.search(
+        r"(\n|\r|\x1b\[2K)(\x1b\[[0-9;]*m)*note:(\x1b\[[0-9;]*m)* seed \d+ was drawn; --seed repeats it\r?\n",
+        drawn,
+    )
+
+
+def test_gates_tell_on_a_terminal_how_far_they_are(on_terminal: OnTerminal) -> None:
+    out, drawn = on_terminal("parity", "gate", "wan21/tiny", "--device", "cpu")
+    assert "gates done" in drawn
+    assert "gates done" not in out

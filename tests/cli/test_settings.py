@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from fv_core.cli.generate import generate
-from fv_core.cli.settings import config_files, configurable
+from fv_core.cli.settings import config_files, configurable, key
+from fv_core.cli.variables import FIXED
 
 Fv = Callable[..., Any]
 
@@ -155,3 +159,26 @@ def test_the_device_variable_is_named_by_every_verb_that_reads_it(
     monkeypatch.setenv("FV_DEVICE", "toaster")
     for arguments in (("generate", "a cat"), ("parity", "gate", "wan21/tiny")):
         assert fv(*arguments).err.startswith("error[FV312]: FV_DEVICE (device) 'toaster': ")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def test_the_page_on_settings_tells_every_key_and_no_other(fv: Fv, work: Path) -> None:
+    example = PAGE.read_text().partition("```toml\n")[2].partition("```")[0]
+    assert tomllib.loads(example)["generate"].keys() == configurable(generate).keys()
+    (work / "fv.toml").write_text(example)
+    found = {one["name"]: one["origin"] for one in fv("config", "--json").json["settings"]}
+    assert {found[name] for name in configurable(generate)} == {"fv.toml"}
+
+
+def test_the_page_on_settings_tells_what_is_no_setting() -> None:
+    once = {f"--{key(one)}" for one in generate.params if isinstance(one, click.Option)}
+    once -= {f"--{name}" for name in configurable(generate)}
+    sentence = PAGE.read_text().partition("an option and nothing else: ")[2].partition(". ")[0]
+    assert set(re.findall(r"`(--[a-z-]+)`", sentence)) == once
+
+
+def test_the_page_on_settings_tells_every_variable() -> None:
+    told = set(re.findall(r"`(FV_[A-Z_]+)`", PAGE.read_text().partition("## Variables")[2]))
+    assert told == {*FIXED, "FV_QUIET", "FV_COLOR"}

@@ -325,3 +325,20 @@ def test_the_first_error_of_a_request_stays_and_the_rest_of_its_forward_is_dropp
     assert watch.sizes("transformer") == [2]
     assert seen == ["cond"]
     assert "raised ArithmeticError: fault 1 on cond" in str(job.error)
+
+
+def test_a_failed_request_gives_back_what_it_holds_while_its_neighbours_go_on(
+    engine: Engine, watch: Any, ask: Ask
+) -> None:
+    def refuse(forward: Any) -> None:
+        if forward.component == "transformer" and forward.rows[0]["latent"].shape[-1] == 4:
+            raise ArithmeticError
+
+    watch.before = refuse
+    good, failed = started(engine, [ask(), ask(size=(32, 16))])
+    while not failed.done:
+        advance([good, failed])
+    assert (code(failed), good.done) == ("FV502", False)
+    assert engine.counters().requests == 1
+    run([good])
+    assert code(good) is None

@@ -183,9 +183,11 @@ def test_seconds_of_a_step_leave_out_loading(
     monkeypatch.setattr(executor, "time", SimpleNamespace(perf_counter=tick))
     seen: list[object] = []
     engine.run(ask(), observer=seen.append)
-    steps = [event.seconds for event in seen if isinstance(event, StepDone)]
-    ticks = [4.0 if event.node == "denoise" else 2.0 for event in seen if isinstance(event, StepDone)]
-    assert steps == ticks  # each call takes one to prepare and one to compute
+    steps = [event for event in seen if isinstance(event, StepDone)]
+    ticks = [4.0 if event.node == "denoise" else 2.0 for event in steps]
+    assert [event.seconds for event in steps] == ticks  # each call takes one to prepare and one to compute
+    left = [tick * (event.total - event.step) for tick, event in zip(ticks, steps, strict=True)]
+    assert [event.eta_s for event in steps] == left  # by the steps of the node itself
     assert engine.instance("wan21/tiny").loading_s == 300.0
 
 

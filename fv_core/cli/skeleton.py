@@ -1,0 +1,98 @@
+"""`fv plugins new`: a working, tested plugin of another name, from the tutorial plugins in the documentation.
+
+`python -m fv_core.cli.skeleton docs > fv_core/cli/skeletons.json` takes them over.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from fv_core.errors import RequestError
+
+KINDS: Final = {"model": "echo", "interceptor": "halfskip"}
+"""What a plugin can bring, and the tutorial plugin that shows it."""
+
+NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")
+"""A plugin's name is the first half of its models' ids."""
+
+_README: Final = """# fv-@NAME@
+
+A plugin for fv. It was written by `fv plugins new` and works as it is; make it yours.
+
+```console
+$ pip install -e '.[testing]'
+$ fv plugins check .
+$ pytest
+```
+"""
+
+
+def write(kind: str, name: str, folder: Path) -> list[Path]:
+    """Writes the plugin `name` into `folder`, which must not exist.
+
+    Returns:
+        The files, in order.
+
+    Raises:
+        RequestError: FV315, the folder is there or cannot be written.
+    """
+    if folder.exists() or folder.is_symlink():
+        raise _unusable(folder, "is there already")
+    files = {folder / _named(path, name): _named(text, name) for path, text in _skeletons()[kind].items()}
+    try:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _unusable(folder, f"cannot be written ({error.strerror})") from error
+    return sorted(files)
+
+
+def collect(docs: Path) -> dict[str, dict[str, str]]:
+    """The text of every file by its path, by kind, with marks where the name of the tutorial plugin is."""
+    return {kind: _collected(docs / f"fv-{tutorial}", tutorial) for kind, tutorial in KINDS.items()}
+
+
+def _collected(folder: Path, tutorial: str) -> dict[str, str]:
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        if path.is_file() and not any(part.startswith((".", "__py")) for part in place.parts):
+            found[_marked(str(place), tutorial)] = _marked(path.read_text(encoding="utf-8"), tutorial)
+    return {**found, "README.md": _README}
+
+
+def _marked(text: str, tutorial: str) -> str:
+    text = re.sub(rf"(fv|test)_{tutorial}", r"\1_@WORD@", text).replace(tutorial, "@NAME@")
+    return text.replace("A tutorial plugin", "A plugin").replace(
+        "the model of the plugin guide", "a small model"
+    )
+
+
+def _named(text: str, name: str) -> str:
+    return text.replace("@WORD@", re.sub(r"[.-]", "_", name)).replace("@NAME@", name)
+
+
+def _skeletons() -> dict[str, dict[str, str]]:
+    stored = resources.files("fv_core.cli").joinpath("skeletons.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, str]] = json.loads(stored)
+    return found
+
+
+def _unusable(folder: Path, rule: str) -> RequestError:
+    return RequestError(
+        "FV315",
+        name="folder",
+        value=str(folder),
+        rule=rule,
+        remedy="Name another one: fv plugins new NAME PATH.",
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(collect(Path(sys.argv[1])), indent=1, ensure_ascii=False) + "\n")
