@@ -104,7 +104,8 @@ def resolve_plugin(plugin: LoadedPlugin) -> list[FvError]:
 
 def resolve_card(card: ModelCard) -> list[FvError]:
     """FV105 for each reference that does not resolve; FV202, FV204 and FV206 for each loop that cannot be built."""
-    from fv_core.runtime.instance import build_loop, build_loops  # loops load torch
+    from fv_core.runtime.instance import build_loop  # loops load torch
+    from fv_core.runtime.params import build_loops
 
     references = [
         (f"{card.model_id} component {name}", reference)

@@ -27,7 +27,7 @@ from fv_core.errors import CODES, CardError
 from fv_core.parallel import Axis, ParallelPlan
 from fv_core.program import Compare, ComponentNode, LoopNode, Program, When
 from fv_core.request import Size, TaskType
-from fv_core.runtime.instance import build_loops
+from fv_core.runtime.params import build_loops
 
 Break = Callable[[ModelCard], ModelCard]
 
