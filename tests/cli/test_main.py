@@ -130,7 +130,7 @@ def test_no_command_prints_help_as_a_usage_error(fv: Fv) -> None:
         (("models", "shwo"), "there is no command 'shwo'; did you mean show? (legal: show)"),
         (
             ("weights", "ver", "x"),
-            "there is no command 'ver'; did you mean verify? (legal: list, pull, verify, where)",
+            "there is no command 'ver'; did you mean verify? (legal: convert, list, pull, verify, where)",
         ),
         (("generate", "x", "--stepz", "3"), "there is no option '--stepz'; did you mean --steps"),
         (("generate", "x", "--neg", "fog"), "there is no option '--neg'; did you mean --negative?"),

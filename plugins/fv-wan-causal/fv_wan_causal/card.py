@@ -91,6 +91,7 @@ def _components(
             config=denoiser,
             parameters=parameters[1],
             activation="fv_wan_causal.memory:denoiser",
+            convert="fv_wan_causal.convert:transformer",
         ),
         "vae": ComponentSpec(
             load="fv_wan_causal.loading:vae",

@@ -162,6 +162,26 @@ def test_a_model_of_two_layers_would_not_tell() -> None:
     assert outcome(_begun(of_two_layers()), last(3)) == (True, True)
 
 
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_resumed_run_has_the_bits_of_one_that_was_not_interrupted(
+    chunk: int, engine: Engine, ask: Callable[..., Request]
+) -> None:
+    """A snapshot stores the window rather than the calls that made it."""
+    request = ask(size=(16, 16))
+    whole = engine.run(request).tensors
+    with closing(engine.start(request)) as job:
+        while "rollout" not in job.run.frontier or job.run.frontier["rollout"].state is None:
+            job.step()
+        while job.run.frontier["rollout"].state.chunk < chunk:
+            job.step()
+        taken = engine.snapshot(job)
+    with Engine([TINY], device="cpu") as other, closing(other.resume(taken)) as job:
+        while not job.done:
+            job.step()
+        resumed = other.clip(job).tensors
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in whole.items())
+
+
 def test_window_holds_the_sink_and_the_last_frames_and_no_more() -> None:
     run, sizes, sinks = Rollout(TINY), [], []
     for chunk in range(1, CHUNKS + 1):
