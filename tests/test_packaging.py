@@ -90,11 +90,16 @@ BREAKAGES = {
     ),
     "python": ("plugins/fv-wan21/pyproject.toml", "requires-python", "classifiers", "requires-python"),
     "requirements": ("requirements.txt", "-e plugins/fv-wan21", "", "requirements.txt"),
-    "root packages": ("pyproject.toml", '["fv_core", "fv_wan21"]', '["fv_core"]', "root_packages"),
+    "root packages": (
+        "pyproject.toml",
+        '"fv_wan21", "fv_wan_causal"]\ninclude',
+        "]\ninclude",
+        "root_packages",
+    ),
     "contract": (
         "pyproject.toml",
-        'source_modules = ["fv_wan21"]',
-        "source_modules = []",
+        'source_modules = ["fv_bagel"',
+        "source_modules = []  # ",
         "both plugin contracts",
     ),
 }

@@ -24,7 +24,7 @@ HEAVY = TENSORS | {
     "safetensors",
     "transformers",
 }
-PLUGINS = {"fv_wan21"}
+PLUGINS = {"fv_bagel", "fv_cosmos3", "fv_ltx2", "fv_wan21", "fv_wan_causal"}
 TUTORIALS = [
     (file.parent, f"fv_{file.parent.name.removeprefix('fv-')}") for file in ROOT.glob("docs/*/pyproject.toml")
 ]
