@@ -37,7 +37,10 @@ _AUDIO: Final = {
 }
 _GUIDANCE: Final = {
     "audio_guidance": ParamRule(
-        doc="guidance of the sound by the negative prompt, with guidance above 1; 1 is off", default=7.0, lowest=1.0, highest=100.0
+        doc="guidance of the sound by the negative prompt, with guidance above 1; 1 is off",
+        default=7.0,
+        lowest=1.0,
+        highest=100.0,
     ),
     "stg": ParamRule(
         doc="guidance of the picture away from a pass that skips self-attention in one block; 0 is off",
@@ -74,9 +77,7 @@ def _one_stage(family: Family, max_length: int, *, prompts: int) -> dict[str, Co
     """`prompts`: how many go through the connectors and the transformer at once, 2 with guidance."""
     of_two = "_of_two" if prompts == 2 else ""
     return {
-        "text": _component(
-            "text_encoder", ("text_encoder", "tokenizer"), family.text, max_length=max_length
-        ),
+        "text": _component("text_encoder", ("text_encoder", "tokenizer"), family.text, max_length=max_length),
         "connectors": _component(
             "connectors", ("connectors",), family.connectors, memory=f"connectors{of_two}"
         ),

@@ -65,7 +65,9 @@ class JointParams:
 
     def __post_init__(self) -> None:
         if self.refines and not self.sigmas:
-            raise ValueError("a stage that refines has sigmas of its own, the first of which says how much is redrawn")
+            raise ValueError(
+                "a stage that refines has sigmas of its own, the first of which says how much is redrawn"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,9 +201,7 @@ class JointDenoise:
 
     def finalize(self, state: JointState) -> LoopOutputs:
         latent = unpack(state.latent, state.grid)
-        return LoopOutputs(
-            slots={"latent": latent, "audio_latent": state.audio_latent, "rng": state.rng}
-        )
+        return LoopOutputs(slots={"latent": latent, "audio_latent": state.audio_latent, "rng": state.rng})
 
     def _velocity(self, state: JointState, branch: str) -> ComponentCall:
         frames, height, width = state.grid

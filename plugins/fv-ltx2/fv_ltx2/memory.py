@@ -38,10 +38,13 @@ def connectors_of_two(geometry: Geometry, config: Mapping[str, object], dtype_by
 
 
 def transformer(geometry: Geometry, config: Mapping[str, object], dtype_bytes: int) -> int:
-    """Modulation per token, which a clip that begins with an image needs: twice what a clip from text does."""
+    """Modulation per token, which a clip that begins with an image needs: twice what a clip from text does.
+
+    The text's share is of fp32 tensors at any precision, and counts for single frames only.
+    """
     dim = cast(int, config["num_attention_heads"]) * cast(int, config["attention_head_dim"])
     tokens = math.prod(geometry.latent[1:])
-    return int((37.1 * tokens + 3.75 * _TEXT_TOKENS) * dim * dtype_bytes)
+    return int((37.1 * tokens * dtype_bytes + 14 * _TEXT_TOKENS) * dim)
 
 
 def transformer_of_two(geometry: Geometry, config: Mapping[str, object], dtype_bytes: int) -> int:

@@ -18,7 +18,8 @@ def pack(latent: Tensor) -> Tensor:
 
 def unpack(tokens: Tensor, grid: Grid) -> Tensor:
     """[F * H * W, C] to [C, F, H, W]."""
-    return tokens.unflatten(0, grid).permute(3, 0, 1, 2).contiguous()
+    latent: Tensor = tokens.unflatten(0, grid)
+    return latent.permute(3, 0, 1, 2).contiguous()
 
 
 def pack_audio(latent: Tensor) -> Tensor:
@@ -28,4 +29,5 @@ def pack_audio(latent: Tensor) -> Tensor:
 
 def unpack_audio(tokens: Tensor, channels: int) -> Tensor:
     """[L, C * M] to [C, L, M], a view: the memory order is the reference's, by which bf16 convolutions round."""
-    return tokens.unflatten(1, (channels, -1)).transpose(0, 1)
+    latent: Tensor = tokens.unflatten(1, (channels, -1))
+    return latent.transpose(0, 1)

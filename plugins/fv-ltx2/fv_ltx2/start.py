@@ -1,4 +1,4 @@
-"""How a stage begins: from noise, with an image in it, or from the latents of the stage before; what is drawn, in order.
+"""How a stage begins: from noise, with an image in it, or from the latents of the stage before; and what is drawn.
 
 Sources: diffusers 0.42.1, `prepare_latents` and `prepare_audio_latents` of `LTX2Pipeline` and
 `LTX2ImageToVideoPipeline`.

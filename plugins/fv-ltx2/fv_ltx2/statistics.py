@@ -17,6 +17,7 @@ from fv_ltx2.rows import tensor
 
 _PER_CHANNEL = (-1, 1, 1, 1)
 
+
 class MeanAndSpread(nn.Module):
     """Of one latent, under the names of its autoencoder's file: latents_mean and latents_std [count]."""
 
@@ -56,7 +57,9 @@ class Statistics:
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
         run = {"denormalise": self._denormalised, "normalise": self._normalised}[op]
         return [
-            ComponentOutput(output=CallOutput(tensors=run(tensor(call, "latent"), tensor(call, "audio_latent"))))
+            ComponentOutput(
+                output=CallOutput(tensors=run(tensor(call, "latent"), tensor(call, "audio_latent")))
+            )
             for call in calls
         ]
 

@@ -58,7 +58,7 @@ class Steps:
         """The pipeline's scheduler; what any copy of it returns is noted, the audio's last."""
         shift, noted = Shift(), self.audio
 
-        class Noting(FlowMatchEulerDiscreteScheduler):
+        class Noting(FlowMatchEulerDiscreteScheduler):  # type: ignore[misc]
             def step(self, *args: Any, **more: Any) -> Any:
                 result = super().step(*args, **more)
                 noted.append(result[0])

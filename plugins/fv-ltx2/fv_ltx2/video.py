@@ -95,4 +95,6 @@ def _stretched(image: Tensor, width: int, height: int) -> tuple[str, ...]:
     rows, columns = image.shape[:2]
     if columns * height == rows * width:
         return ()
-    return (f"the image of {columns}x{rows} was stretched to the shape of the clip, as the reference does it",)
+    return (
+        f"the image of {columns}x{rows} was stretched to the shape of the clip, as the reference does it",
+    )

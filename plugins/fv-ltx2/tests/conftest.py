@@ -220,7 +220,9 @@ def _save(folder: Path) -> None:
         "vae": AutoencoderKLLTX2Video, "audio_vae": AutoencoderKLLTX2Audio, "vocoder": LTX2VocoderWithBWE,
         "upsampler": LTX2LatentUpsamplerModel,
     }  # fmt: skip
-    made = {name: _perturbed(kind(**getattr(TINY, name).config)) for name, kind in classes.items()}
+    made: dict[str, Any] = {
+        name: _perturbed(kind(**getattr(TINY, name).config)) for name, kind in classes.items()
+    }
     made.pop("upsampler").save_pretrained(folder / "latent_upsampler")
     LTX2Pipeline(
         scheduler=scheduler(), tokenizer=AutoTokenizer.from_pretrained(TOKENIZER),

@@ -13,7 +13,14 @@ import torch
 DISTILLED = {"plain_draft", "plain_draft_audio", "upsampled", "latent", "video", "audio"}
 BASE = {"latent", "video", "audio"}
 LONG = " ".join(f"a red circle {i} moves right" for i in range(40))
-OFF = {"stg": 0.0, "modality": 1.0, "rescale": 0.0, "audio_stg": 0.0, "audio_modality": 1.0, "audio_rescale": 0.0}
+OFF = {
+    "stg": 0.0,
+    "modality": 1.0,
+    "rescale": 0.0,
+    "audio_stg": 0.0,
+    "audio_modality": 1.0,
+    "audio_rescale": 0.0,
+}
 
 Compared = Callable[..., dict[str, float]]
 
