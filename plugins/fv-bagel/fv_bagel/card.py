@@ -182,7 +182,7 @@ MOT_7B = ModelCard(
     programs={TaskType.T2I: text_to_image(), TaskType.EDIT: edit(), TaskType.QA: answer()},
     recipe=RecipeSpec(assumes_loop=SEMANTICS, steps=49, shift=3.0, guidance=4.0),
     parity=ParitySpec(
-        reference="fv_bagel.reference",
+        reference="fv-bagel.reference",
         reference_version="0.1.0",
         transcribes="ByteDance-Seed/Bagel@056b5fd51a88c1eb4547318609e25d40080fcf87",
         runner="fv_bagel.reference:record",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fv_bagel.text import PLANNING, REASONING
+from fv_bagel.prompts import PLANNING, REASONING
 from fv_core.program import Compare, ComponentNode, InputSpec, LoopNode, Node, Program, When
 from fv_core.request import Modality
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fv_bagel.text import PLANNING, REASONING
+from fv_bagel.prompts import PLANNING, REASONING
 from fv_core.card import ModelCard
 from fv_core.loop import Component
 from fv_core.request import ResolvedRequest, TaskType

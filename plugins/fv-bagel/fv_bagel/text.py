@@ -1,7 +1,6 @@
-"""How text becomes tokens and back: the framing of a block, and what the model is told before it thinks.
+"""How text becomes tokens and back: the framing of a block.
 
-Reference: ByteDance-Seed/Bagel at 056b5fd5, `inferencer.py` and `add_special_tokens`. The line breaks after a space
-are the published prompts' own.
+Reference: ByteDance-Seed/Bagel at 056b5fd5, `prepare_prompts`, `gen_text` and `add_special_tokens`.
 """
 
 from __future__ import annotations
@@ -11,20 +10,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-
-PLANNING: Final = (
-    "You should first think about the planning process in the mind and then generate the image. \n"
-    "The planning process is enclosed within <think> </think> tags, i.e. "
-    "<think> planning process here </think> image here"
-)
-"""What comes before the prompt of an image that is to be thought about."""
-
-REASONING: Final = (
-    "You should first think about the reasoning process in the mind and then provide the user with the answer. \n"
-    "The reasoning process is enclosed within <think> </think> tags, i.e. "
-    "<think> reasoning process here </think> answer here"
-)
-"""What comes before a question that is to be thought about."""
 
 _BEGIN, _END = "<|im_start|>", "<|im_end|>"
 MARKS: Final = (_BEGIN, _END, "<|vision_start|>", "<|vision_end|>")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fv_bagel.card import TINY
 from fv_bagel.grid import pack
+from fv_bagel.prompts import PLANNING
 from fv_core import OutputSpec, Request
 from fv_core.errors import FvError, RequestError
 from fv_core.request import Numerics, TaskType
@@ -97,8 +98,6 @@ def test_words_are_framed_as_recorded(goldens: Any, mine: Any) -> None:
     for case in goldens.cases.values():
         block = words.block(case["prompt"][0]).tolist()
         assert block == [marks.begin, *case["prompt_ids"][0], marks.end]
-    from fv_bagel.text import PLANNING
-
     assert goldens.facts["think_system_prompt"] == PLANNING
     assert words.block(PLANNING).tolist()[1:-1] == goldens.facts["think_system_prompt_ids"]
 
