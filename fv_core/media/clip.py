@@ -67,11 +67,11 @@ class Clip:
     def save(self, path: str | Path, *, force: bool = False, scale: int = 1) -> Path:
         """Writes the clip whole or not at all; the suffix picks the format.
 
-        `.mp4` (H.264, and AAC for what is heard), `.webm` (VP9), `.gif`, `.webp` (lossless), `.png`, `.npy` (the uint8
-        array). A `.png` path is the file for a clip of one frame; a longer clip becomes the numbered files
-        `<stem>-0001.png`, `<stem>-0002.png`, ..., and all of them appear or none. `.wav` is the sound alone (16-bit
-        PCM), `.txt` the text; of a run without frames `.npy` is the actions. A file holds what its format can: the rest
-        is in the clip.
+        `.mp4` (H.264, and AAC as long as the frames for what is heard), `.webm` (VP9), `.gif`, `.webp` (lossless),
+        `.png`, `.npy` (the uint8 array). A `.png` path is the file for a clip of one frame; a longer clip becomes the
+        numbered files `<stem>-0001.png`, `<stem>-0002.png`, ..., and all of them appear or none. `.wav` is the sound
+        alone (16-bit PCM), `.txt` the text; of a run without frames `.npy` is the actions. A file holds what its format
+        can: the rest is in the clip.
 
         Args:
             force: replace what is there; otherwise an existing file is refused.

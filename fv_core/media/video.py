@@ -43,7 +43,9 @@ def encode_mp4(
         frames: [F, H, W, 3] RGB; H and W even.
         rate: frames per second, kept exactly.
         comment: text of the comment tag.
-        audio: becomes AAC at 192 kbit/s at its own rate, one of `AAC_RATES`.
+        audio: becomes AAC at 192 kbit/s at its own rate, one of `AAC_RATES`. Models make sound in steps of their own,
+            so it is cut or filled with silence to the length of the frames: players would else show a frozen picture,
+            or end early.
     """
     # Without it x264's own kernels vary: about one encode in a hundred of the same frames came out different.
     options = {"crf": "17", "preset": "medium", "x264-params": "cpu-independent=1"}
@@ -102,7 +104,7 @@ def _encode(
             output.mux(stream.encode(_picture(frame, index, rate)))
         output.mux(stream.encode(None))
         if audio is not None and sound is not None:
-            for block in _blocks(audio):
+            for block in _blocks(_fitted(audio, len(frames) / rate)):
                 output.mux(sound.encode(block))
             output.mux(sound.encode(None))
     return sink.content()
@@ -114,6 +116,12 @@ def _sound_stream(output: OutputContainer, audio: Audio) -> av.AudioStream:
     stream.bit_rate = 192_000
     stream.codec_context.layout = _layout(audio)
     return stream
+
+
+def _fitted(audio: Audio, seconds: Fraction) -> Audio:
+    wanted, have = round(seconds * audio.rate), audio.samples.shape[1]
+    filled = np.pad(audio.samples, ((0, 0), (0, max(0, wanted - have))))
+    return Audio(samples=filled[:, :wanted], rate=audio.rate)
 
 
 def _blocks(audio: Audio) -> Iterator[av.AudioFrame]:

@@ -31,10 +31,13 @@ def seconds(stream: av.VideoStream | av.AudioStream) -> float:
     return float(stream.duration * stream.time_base)
 
 
+@pytest.mark.parametrize("longer", [-0.05, 0.0, 0.08])
 @pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (16000, 2), (48000, 2), (44100, 1)])
-def test_mp4_holds_both_streams_of_equal_length(rate: int, channels: int, tmp_path: Path) -> None:
+def test_mp4_holds_both_streams_of_equal_length(
+    rate: int, channels: int, longer: float, tmp_path: Path
+) -> None:
     fps = Fraction(24)
-    audio = tone(float(len(FRAMES) / fps), rate, channels)
+    audio = tone(float(len(FRAMES) / fps) + longer, rate, channels)
     file = tmp_path / "a.mp4"
     file.write_bytes(encode_mp4(FRAMES, fps, "", audio))
     with av.open(str(file)) as container:
@@ -44,10 +47,11 @@ def test_mp4_holds_both_streams_of_equal_length(rate: int, channels: int, tmp_pa
         lengths = [seconds(one) for one in (video, sound)]
         assert abs(lengths[0] - lengths[1]) <= AAC_BLOCK / rate
         heard = np.concatenate([frame.to_ndarray() for frame in container.decode(sound)], axis=1)
-    delay = heard.shape[1] - audio.samples.shape[1]
-    assert 0 <= delay <= 2 * AAC_BLOCK
-    part = slice(AAC_BLOCK, min(4 * AAC_BLOCK, audio.samples.shape[1]))
-    assert np.corrcoef(heard[0][part], audio.samples[0][part])[0, 1] > 0.9 or delay > 0
+    part = slice(AAC_BLOCK, 2 * AAC_BLOCK)
+    shifts = (
+        np.corrcoef(np.roll(heard[0], -by)[part], audio.samples[0][part])[0, 1] for by in (0, AAC_BLOCK)
+    )
+    assert max(shifts) > 0.9  # a decoder may or may not take the encoder's delay away
 
 
 def test_equal_sound_gives_equal_bytes() -> None:
