@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fv_core.errors import Cancelled, FvError
     from fv_core.extend import Interceptor, InterceptorSpec
     from fv_core.hookspecs import hookimpl
-    from fv_core.media import Clip
+    from fv_core.media import Audio, Clip
     from fv_core.program import text_to_video
     from fv_core.request import (
         CancelScope,
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
         Finished,
         Loading,
         MediaChunk,
+        Modality,
         ModalPart,
         Numerics,
         OutputSpec,
         Request,
+        RequestEvent,
         Started,
         StepDone,
         TaskType,
@@ -41,7 +43,7 @@ _HOMES = {
     "fv_core.errors": ("Cancelled", "FvError"),
     "fv_core.extend": ("Interceptor", "InterceptorSpec"),
     "fv_core.hookspecs": ("hookimpl",),
-    "fv_core.media": ("Clip",),
+    "fv_core.media": ("Audio", "Clip"),
     "fv_core.program": ("text_to_video",),
     "fv_core.request": (
         "CancelScope",
@@ -50,9 +52,11 @@ _HOMES = {
         "Loading",
         "MediaChunk",
         "ModalPart",
+        "Modality",
         "Numerics",
         "OutputSpec",
         "Request",
+        "RequestEvent",
         "Started",
         "StepDone",
         "TaskType",
@@ -63,6 +67,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Audio",
     "CancelScope",
     "Cancelled",
     "Clip",
@@ -77,11 +82,13 @@ __all__ = [
     "LoopSpec",
     "MediaChunk",
     "ModalPart",
+    "Modality",
     "ModelCard",
     "Numerics",
     "OutputSpec",
     "RecipeSpec",
     "Request",
+    "RequestEvent",
     "Result",
     "Started",
     "StepDone",

@@ -12,7 +12,9 @@ SAYS = {
     "batch.py": "FV301",
     "demo.py": "contact-sheet.png",
     "generate.py": "circle.mp4: 17 frames of 64x64 at 8 fps, seed 7, 12 steps",
+    "omni.py": "s of sound",
     "resume.py": "resumed equals uninterrupted: True",
+    "stream.py": "chunk 1: 4 frames\n  make chunks 8/11",
 }
 
 

@@ -8,6 +8,7 @@ import fv_core
 import fv_wan21
 
 EXPORTED = [
+    "Audio",
     "CancelScope",
     "Cancelled",
     "Clip",
@@ -22,11 +23,13 @@ EXPORTED = [
     "LoopSpec",
     "MediaChunk",
     "ModalPart",
+    "Modality",
     "ModelCard",
     "Numerics",
     "OutputSpec",
     "RecipeSpec",
     "Request",
+    "RequestEvent",
     "Result",
     "Started",
     "StepDone",
