@@ -88,7 +88,7 @@ def test_without_sound_the_picture_has_the_same_bits(steps: int, compared: Compa
     assert exact(compared(steps=steps, audio=False), (BASE if steps else DISTILLED) - {"audio"})
 
 
-@pytest.mark.parametrize("facts", [{}, {"image": True}, {"steps": 2}])
+@pytest.mark.parametrize("facts", [{}, {"image": True, "frames": 1}, {"steps": 2, "frames": 1}])
 def test_bfloat16_latents_and_frames_equal_the_pipelines(facts: dict[str, Any], compared: Compared) -> None:
     found = compared(dtype="bfloat16", size=(64, 64), **facts)
     waveform = found.pop("audio")
