@@ -20,8 +20,9 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import torch
 
-from fv_core import Engine, ModelCard, OutputSpec, Request, TaskType, derive
+from fv_core import Clip, Engine, ModelCard, OutputSpec, Request, TaskType, derive
 from fv_core.cli.main import run as fv
 from fv_core.cli.presence import presence
 from fv_core.cli.show import card_lines
@@ -29,9 +30,10 @@ from fv_core.errors import PluginError
 from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
 from fv_core.parallel import Axis, ParallelPlan
+from fv_core.parity.samples import sample
 from fv_core.plugins import default_registry, find_card
-from fv_core.program import When
-from fv_core.request import Modality, ModalPart
+from fv_core.program import InputSpec, When
+from fv_core.request import Modality, ModalPart, Size
 from fv_core.runtime.snapshot import RequestSnapshot
 
 CONTRACTS = (
@@ -212,6 +214,38 @@ def run_the_engine(folder: Path) -> None:
         engine.clip(again).save_automatic(folder)
 
 
+def run_other_models(folder: Path) -> None:
+    """An image that is edited, sound beside frames, chunks that stream, a text that is written."""
+    shown = sample(InputSpec(modality=Modality.IMAGE), Size(64, 64), 1)
+    picture = folder / "picture.png"
+    picture.write_bytes(shown.data)
+    brought = (ModalPart(modality=Modality.IMAGE, path=str(picture)),)
+    requests = [
+        Request(model="bagel/tiny", task=TaskType.EDIT, prompt="red", seed=1, steps=3, inputs=brought),
+        Request(model="bagel/tiny", prompt="red", seed=1, steps=3, params={"think": True, "max_tokens": 3}),
+        Request(model="ltx2/tiny", prompt="red", seed=1, frames=9),
+        Request(model="wan-causal/tiny", prompt="red", seed=1, frames=9),
+        Request(model="cosmos3/tiny", task=TaskType.QA, prompt="red?", seed=1, params={"max_tokens": 3}),
+    ]
+    with Engine(device="cpu") as engine:
+        for request in requests:
+            clip = engine.run(request, observer=lambda event: None)
+            clip.save(folder / f"{clip.request.task}-{clip.request.model.replace('/', '-')}{suffix(clip)}")
+    edit = ["generate", "red", "--model", "bagel/tiny", "--task", "edit", "--steps", "3", "--seed", "1"]
+    made = folder / "edited.png"
+    assert fv([*edit, "--image", str(picture), "--sidecar", "-o", str(made)]) == 0
+    assert fv(["generate", "--from", f"{made}.json", "-o", str(folder / "again.png")]) == 0
+    official = folder / "official.pt"
+    torch.save({"generator_ema": {"model.odd": torch.zeros(1)}}, official)
+    assert fv(["weights", "convert", str(official), str(folder / "converted")]) != 0
+    assert fv(["parity", "check", "wan-causal/tiny"]) == 0
+    assert fv(["models", "show", "wan-causal/tiny"]) == 0
+
+
+def suffix(clip: Clip) -> str:
+    return ".txt" if clip.artifacts == ("text",) else ".png" if len(clip.frames) == 1 else ".mp4"
+
+
 def run_the_commands(folder: Path) -> None:
     """What a person does: look, plan, make with a sidecar, repeat, ask why."""
     clip, again = folder / "a.mp4", folder / "b.webp"
@@ -261,6 +295,7 @@ def test_every_field_of_every_contract_is_read(tmp_path: Path) -> None:
     with recorded(kinds, told_whole()) as reads:
         run_the_commands(tmp_path)
         run_the_engine(tmp_path)
+        run_other_models(tmp_path)
     nobody = unread(kinds, reads)
     assert not nobody, ", ".join(nobody)
 
