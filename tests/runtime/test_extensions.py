@@ -15,6 +15,7 @@ from fv_core.errors import CardError, PluginError, RequestError
 from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
 from fv_core.plugins import find_card
+from fv_core.request import Numerics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +158,26 @@ def test_what_computes_every_step_is_welcome(student: ModelCard) -> None:
 
 def test_a_many_step_recipe_may_be_skipped() -> None:
     Engine(["wan21/tiny"], device="cpu", extensions=[spec("Skipping")]).close()
+
+
+def test_bits_are_promised_only_without_what_alters_them(ask: Callable[..., Request]) -> None:
+    with Engine(
+        ["wan21/tiny"], device="cpu", extensions=[spec("Answering"), spec("Watching", altering=False)]
+    ) as engine:
+        for numerics in (Numerics.REFERENCE, Numerics.EXACT):
+            with pytest.raises(RequestError) as caught:
+                engine.start(ask(numerics=numerics))
+            assert (caught.value.code, caught.value.legal) == ("FV314", "fast")
+            assert "test/Answering alters" in caught.value.message
+        engine.start(ask(numerics=Numerics.FAST)).close()
+
+
+def test_one_named_twice_is_refused() -> None:
+    with pytest.raises(RequestError) as caught:
+        Engine(
+            ["wan21/tiny"], device="cpu", extensions=[spec("Watching"), spec("Skipping"), spec("Watching")]
+        )
+    assert (caught.value.code, caught.value.value) == ("FV316", "test/Watching")
 
 
 LEGAL = "strength: float = 0.5, keep_first: int = 2"

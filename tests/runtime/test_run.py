@@ -11,6 +11,7 @@ import torch
 
 from fv_core import Engine, OutputSpec, Request
 from fv_core.cache import ValueRef
+from fv_core.errors import RunError
 from fv_core.extend.chain import Chain
 from fv_core.loop import StepResult, WorkPlan
 from fv_core.request import MediaChunk, StepDone
@@ -120,15 +121,36 @@ def test_only_a_read_that_the_node_calls_optional_may_be_absent(
     job.close()
 
 
+def collect(self: NonFiniteWatch, plan: WorkPlan, result: StepResult, chain: Chain) -> None:
+    """On an accelerator flags are only collected at a step; in place of `add` on the CPU too."""
+    for output in result.outputs:
+        self._flags += [torch.isfinite(tensor).all() for tensor in output.tensors.values()]
+        self._names += list(output.tensors)
+
+
+def test_nothing_is_stored_before_its_flags_are_read(
+    engine: Engine, ask: Ask, watch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(forward: Any, outputs: list[Any]) -> list[Any]:
+        if forward.op == "velocity":
+            outputs[0].output.tensors["velocity"][0, 0, 0, 0] = torch.nan
+        return outputs
+
+    monkeypatch.setattr(NonFiniteWatch, "add", collect)
+    watch.after = spoil
+    job = engine.start(ask())
+    while job.run.state is None or job.run.current.id != "denoise":
+        engine.snapshot(job)
+        job.step()
+    with pytest.raises(RunError) as caught:
+        engine.snapshot(job)
+    assert caught.value.code == "FV501"
+    job.close()
+
+
 def test_nothing_is_shown_before_its_flags_are_read(
     engine: Engine, ask: Ask, watch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On an accelerator flags are only collected at a step: here they are on the CPU too."""
-
-    def collect(self: NonFiniteWatch, plan: WorkPlan, result: StepResult, chain: Chain) -> None:
-        for output in result.outputs:
-            self._flags += [torch.isfinite(tensor).all() for tensor in output.tensors.values()]
-            self._names += list(output.tensors)
 
     def spoil(forward: Any, outputs: list[Any]) -> list[Any]:
         if forward.op == "decode":
