@@ -141,7 +141,7 @@ DISTILLED = ModelCard(
     model_id="ltx2/2.3-distilled",
     family="ltx2",
     version="1",
-    summary="LTX-2.3 video with sound in 8 steps at half size and 3 at full size; its configs, no file of it seen here",
+    summary="LTX-2.3 video with sound in 8 steps at half size and 3 at full size; not yet run with published weights",
     components=_two_stages(PUBLISHED, 1024),
     loops=_two_stage_loops(PUBLISHED),
     programs={TaskType.T2V: two_stages(image=False), TaskType.I2V: two_stages(image=True)},
@@ -164,7 +164,7 @@ DISTILLED = ModelCard(
 BASE = derive(
     DISTILLED,
     model_id="ltx2/2.3-base",
-    summary="LTX-2.3 video with sound in one stage with full guidance; its configs, no file of it seen here",
+    summary="LTX-2.3 video with sound in one stage with full guidance; not yet run with published weights",
     components=_one_stage(PUBLISHED, 1024, prompts=2),
     loops=_one_stage_loops(PUBLISHED, skip=28),
     programs={TaskType.T2V: one_stage(image=False), TaskType.I2V: one_stage(image=True)},
