@@ -149,7 +149,7 @@ def test_a_pickle_that_holds_code_is_not_opened(
     assert not (tmp_path / "hostile").exists()
 
 
-@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"\x80\x04no pickle", b"{}"])
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"\x80\x02no pickle", b"{}"])
 def test_a_file_that_is_no_pickle_is_refused(data: bytes, official: Any, tmp_path: Path) -> None:
     (tmp_path / "file.pt").write_bytes(data)
     assert _refused(official.card("wnone_s0"), tmp_path / "file.pt", tmp_path / "out").code == "FV258"
