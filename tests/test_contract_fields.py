@@ -224,6 +224,8 @@ def run_other_models(folder: Path) -> None:
         Request(model="bagel/tiny", task=TaskType.EDIT, prompt="red", seed=1, steps=3, inputs=brought),
         Request(model="bagel/tiny", prompt="red", seed=1, steps=3, params={"think": True, "max_tokens": 3}),
         Request(model="ltx2/tiny", prompt="red", seed=1, frames=9),
+        Request(model="ltx2/tiny-base", prompt="red", seed=1, frames=9, steps=2, guidance=1.0),
+        Request(model="bagel/tiny", task=TaskType.QA, prompt="red?", seed=1, params={"max_tokens": 3}),
         Request(model="wan-causal/tiny", prompt="red", seed=1, frames=9),
         Request(model="cosmos3/tiny", task=TaskType.QA, prompt="red?", seed=1, params={"max_tokens": 3}),
     ]

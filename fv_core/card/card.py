@@ -189,8 +189,8 @@ class ModelCard:
 
     @property
     def capabilities(self) -> tuple[TaskType, ...]:
-        """The tasks it offers; the first is the default one."""
-        return tuple(self.programs)
+        """The tasks it offers, in the order of `TaskType` whatever that of `programs`; the first is the default one."""
+        return tuple(task for task in TaskType if task in self.programs)
 
     def param_default(self, name: str, task: TaskType | None = None) -> float | int | str | bool:
         """What a request that does not set `params[name]` gets; of a task, where it has a default of its own."""

@@ -41,7 +41,8 @@ def _nodes(card: ModelCard, task: str) -> Iterator[str]:
 def _components(card: ModelCard) -> Iterator[tuple[str, str]]:
     for name, spec in card.components.items():
         kept = "" if spec.dtype == "card" else f", kept in {spec.dtype}"
-        folders = f", from {', '.join(spec.subfolders)}" if spec.subfolders else ""
+        places = (*spec.subfolders, *spec.files)
+        folders = f", from {', '.join(places)}" if places else ""
         yield name, f"{spec.parameters:,} parameters{kept}{folders} ({spec.load})"
 
 
@@ -68,7 +69,8 @@ def _parity(card: ModelCard) -> Iterator[tuple[str, str]]:
     if claim is None:
         yield "claim", "none"
         return
-    yield "claim", f"{', '.join(claim.rungs)} with {claim.reference} {claim.reference_version}"
+    of = f", a transcription of {claim.transcribes}" if claim.transcribes else ""
+    yield "claim", f"{', '.join(claim.rungs)} with {claim.reference} {claim.reference_version}{of}"
     for rung in claim.rungs:
         yield rung, _standing(card, rung)
     yield "tolerance", f"{claim.tolerance:g} in every tap, numerics reference"

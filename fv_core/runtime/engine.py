@@ -308,7 +308,7 @@ class Engine:
             return Offload(self._offload)
         if self.device.type == "cpu":
             return Offload.NONE
-        program = next(iter(card.programs.values()))
+        program = card.programs[card.capabilities[0]]
         brought = Inputs(
             used=tuple(UsedInput(modality=one.modality, path="", sha256="") for one in program.inputs)
         )

@@ -154,3 +154,9 @@ def test_every_card_is_found(engine: Engine) -> None:
 def vars_of(engine: Engine) -> tuple[int, ...]:
     held = engine.counters()
     return held.requests, held.values, held.value_bytes, held.caches, held.cache_bytes
+
+
+def test_default_task_does_not_depend_on_the_order_of_a_cards_json() -> None:
+    for model in MODELS:
+        card = find_card(model)
+        assert type(card).from_json(card.to_json()).capabilities == card.capabilities
