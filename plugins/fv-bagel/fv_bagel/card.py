@@ -7,12 +7,14 @@ from fv_core.card import (
     CheckpointManifest,
     ComponentSpec,
     Defaults,
+    FrameRule,
     Limits,
     LoopSpec,
     Method,
     ModelCard,
     ParamRule,
     ParitySpec,
+    Precision,
     RecipeSpec,
     SizeRule,
     derive,
@@ -180,7 +182,7 @@ MOT_7B = ModelCard(
     ),
     loops=_loops(151645),
     programs={TaskType.T2I: text_to_image(), TaskType.EDIT: edit(), TaskType.QA: answer()},
-    recipe=RecipeSpec(assumes_loop=SEMANTICS, steps=49, shift=3.0, guidance=4.0),
+    recipe=RecipeSpec(assumes_loop=SEMANTICS, steps=49, shift=3.0, guidance=4.0, precision="bfloat16"),
     parity=ParitySpec(
         reference="fv-bagel.reference",
         reference_version="0.1.0",
@@ -190,7 +192,8 @@ MOT_7B = ModelCard(
     ),
     checkpoint=CheckpointManifest(repo="ByteDance-Seed/BAGEL-7B-MoT"),
     defaults=Defaults(size=Size(1024, 1024), frames=1),
-    limits=Limits(size=SizeRule(multiple=16, smallest=512, largest=1024)),
+    limits=Limits(size=SizeRule(multiple=16, smallest=512, largest=1024), frames=FrameRule(largest=1)),
+    precision=Precision(legal=("float32", "bfloat16")),
     params=_params(1000),
 )
 
@@ -223,10 +226,10 @@ TINY = derive(
         smallest=14,
     ),
     loops=_loops(402),
-    recipe={"method": Method.UNTRAINED, "steps": 8},
+    recipe={"method": Method.UNTRAINED, "steps": 8, "precision": ""},
     checkpoint=None,
     defaults=Defaults(size=Size(64, 64), frames=1),
-    limits=Limits(size=SizeRule(multiple=16, smallest=16, largest=128)),
+    limits=Limits(size=SizeRule(multiple=16, smallest=16, largest=128), frames=FrameRule(largest=1)),
     params=_params(16),
 )
 
