@@ -137,6 +137,24 @@ def test_no_branch_that_is_not_taken_is_loaded(mine: Any, folder: Path) -> None:
         assert set(engine.instance(TINY.model_id).loaded) == {"model", "vae"}
 
 
+def test_every_loop_drives_one_resident_copy(mine: Any, folder: Path) -> None:
+    with Engine([TINY], device="cpu", weights=folder) as engine:
+        for case in ("vlm", "think", "edit"):
+            engine.run(mine.request(case))
+        instance = engine.instance(TINY.model_id)
+        held = sum(spec.parameters for spec in TINY.components.values()) * 4
+        tables = 2 * 8 * 4  # rotary frequencies, twice: as they are and as they were
+        assert instance.resident_bytes() == held + tables
+    bound = {loop: spec.binds for loop, spec in TINY.loops.items()}
+    drivers = [
+        bound["context"]["model"],
+        bound["question"]["model"],
+        bound["write"]["decoder"],
+        bound["denoise"]["model"],
+    ]
+    assert set(drivers) == {"model"}
+
+
 def copied(folder: Path, to: Path) -> Path:
     to.mkdir()
     for path in folder.glob("*.*"):

@@ -25,6 +25,7 @@ from fv_core.parity.recording import Recording
 from fv_core.parity.reference import run_reference
 from fv_core.parity.taps import record
 from fv_core.request import Numerics, TaskType
+from fv_core.runtime.ledger import SHIPPED, rung_standing
 from fv_core.runtime.resolve import settle
 
 Difference = Callable[[Tensor, Tensor], float]
@@ -141,3 +142,12 @@ def test_the_version_of_the_reference_is_the_plugins() -> None:
     for card in CARDS:
         assert card.parity is not None
         assert f'version = "{card.parity.reference_version}"' in project.read_text()
+
+
+def test_the_shipped_ledger_certifies_the_tiny_card_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FV_HOME", str(tmp_path))
+    found = [rung_standing(TINY, rung) for rung in ("C0", "C1")]
+    assert [(one.rung, one.reasons) for one in found] == [("C0", ()), ("C1", ())]
+    assert {str(one.path).partition(f"fv_bagel/{SHIPPED}")[1] for one in found} == {f"fv_bagel/{SHIPPED}"}

@@ -17,7 +17,7 @@ from fv_core.plugins import find_card
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import LoopNode
 from fv_core.request import TaskType
-from fv_core.runtime.instance import build_loops
+from fv_core.runtime.params import build_loops
 from fv_cosmos3.card import CARDS, NANO, SUPER, TINY
 
 NAMES = ("transformer", "vae", "sound")

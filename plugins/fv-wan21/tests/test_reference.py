@@ -53,7 +53,7 @@ def test_the_tiny_card_equals_the_pipeline_on_both_rungs(dtype: str) -> None:
 def test_taps_are_those_of_fv_in_the_same_order(engine: Engine) -> None:
     for probe in probes(TINY):
         mine = record(engine, probe)
-        theirs = run_reference(engine.instance(TINY.model_id), mine.facts.request)
+        theirs = run_reference(engine.instance(TINY.model_id), mine.facts.request, {})
         assert list(theirs) == list(mine.taps)
         assert len({tensor.data_ptr() for tensor in theirs.values()}) == len(theirs)
 
@@ -61,7 +61,7 @@ def test_taps_are_those_of_fv_in_the_same_order(engine: Engine) -> None:
 def test_the_reference_runs_the_request_as_settled(engine: Engine) -> None:
     settled = resolve(probes(TINY)[0], TINY, Numerics.REFERENCE)
     instance = engine.instance(TINY.model_id)
-    first = run_reference(instance, settled)["video"]
+    first = run_reference(instance, settled, {})["video"]
     changes: tuple[dict[str, Any], ...] = (
         {"seed": 8},
         {"guidance": 2.0},
@@ -69,14 +69,14 @@ def test_the_reference_runs_the_request_as_settled(engine: Engine) -> None:
         {"negative_prompt": "red"},
     )
     for change in changes:
-        other = run_reference(instance, replace(settled, **change))["video"]
+        other = run_reference(instance, replace(settled, **change), {})["video"]
         assert not torch.equal(first, other), change
 
 
 def test_no_hook_stays_on_the_modules(engine: Engine) -> None:
     instance = engine.instance(TINY.model_id)
     settled = resolve(probes(TINY)[1], TINY, Numerics.REFERENCE)
-    run_reference(instance, settled)
+    run_reference(instance, settled, {})
     for name in TINY.components:
         for part in instance.component(name).module.modules():
             assert not part._forward_hooks
