@@ -96,7 +96,7 @@ def test_a_misspelt_name_in_fv_plugins_is_exit_3(
         told = fv(*arguments)
         assert (told.code, told.out) == (3, "")
         assert told.err.startswith(
-            "error[FV112]: FV_PLUGINS 'wan2': is not an installed plugin (legal: good, wan21)"
+            "error[FV112]: FV_PLUGINS 'wan2': is not an installed plugin (legal: bagel, cosmos3, good, ltx2, wan-causal, wan21)"
         )
         assert "hint: Did you mean wan21?" in told.err
 
@@ -126,7 +126,7 @@ def test_a_misspelt_name_in_the_option_is_exit_3(fv: Fv, install_dists: Install)
         told = fv("--plugins", "wan2", *arguments)
         assert (told.code, told.out) == (3, "")
         assert told.err.startswith(
-            "error[FV112]: --plugins 'wan2': is not an installed plugin (legal: good, wan21)"
+            "error[FV112]: --plugins 'wan2': is not an installed plugin (legal: bagel, cosmos3, good, ltx2, wan-causal, wan21)"
         )
     assert "FV_PLUGINS" not in os.environ
 
