@@ -73,7 +73,7 @@ def test_check_fills_the_table_and_fails_if_a_plugin_does_not_work(fv: Fv, insta
     assert rows(told)["fv-raising-cards"][3:5] == ["broken", "FV117:"]
     assert "note: raising-cards: Report it to the plugin's author" in told.err
     document = fv("plugins", "--check", "--json").json
-    assert [one["state"] for one in document["plugins"]] == ["ready", "broken", "ready"]
+    assert [one["name"] for one in document["plugins"] if one["state"] != "ready"] == ["raising-cards"]
 
 
 def test_check_passes_when_all_work_and_tells_what_is_blocked(
@@ -96,7 +96,7 @@ def test_a_misspelt_name_in_fv_plugins_is_exit_3(
         told = fv(*arguments)
         assert (told.code, told.out) == (3, "")
         assert told.err.startswith(
-            "error[FV112]: FV_PLUGINS 'wan2': is not an installed plugin (legal: bagel, cosmos3, good, ltx2, wan-causal, wan21)"
+            "error[FV112]: FV_PLUGINS 'wan2': is not an installed plugin (legal: bagel, cosmos3, good,"
         )
         assert "hint: Did you mean wan21?" in told.err
 
@@ -126,7 +126,7 @@ def test_a_misspelt_name_in_the_option_is_exit_3(fv: Fv, install_dists: Install)
         told = fv("--plugins", "wan2", *arguments)
         assert (told.code, told.out) == (3, "")
         assert told.err.startswith(
-            "error[FV112]: --plugins 'wan2': is not an installed plugin (legal: bagel, cosmos3, good, ltx2, wan-causal, wan21)"
+            "error[FV112]: --plugins 'wan2': is not an installed plugin (legal: bagel, cosmos3, good,"
         )
     assert "FV_PLUGINS" not in os.environ
 
