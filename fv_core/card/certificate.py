@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -81,13 +82,21 @@ class Certificate:
         """Raises:
         ValueError: the text is not a certificate.
         """
-        return codec.decode(cls, json.loads(text))
+        try:
+            return codec.decode(cls, json.loads(text))
+        except RecursionError:
+            raise ValueError("its brackets are nested without end") from None
 
 
 def verdict_of(figures: tuple[Figure, ...], tolerance: float) -> Verdict:
-    """Passed only where something was compared and nothing exceeds the tolerance; NaN exceeds everything."""
-    within = bool(figures) and all(figure.max_abs_diff <= tolerance for figure in figures)
+    """Passed only where every figure compared something and is a finite difference within the tolerance."""
+    within = bool(figures) and all(_within(figure, tolerance) for figure in figures)
     return Verdict.PASSED if within else Verdict.FAILED
+
+
+def _within(figure: Figure, tolerance: float) -> bool:
+    size = figure.max_abs_diff
+    return figure.compared > 0 and math.isfinite(size) and 0 <= size <= tolerance
 
 
 def sealed(certificate: Certificate) -> Certificate:

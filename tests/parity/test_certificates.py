@@ -228,7 +228,7 @@ def test_seals_hold_where_a_later_version_writes_more_fields(certificates: tuple
     assert list(edits(Certificate.from_json(json.dumps(stored)))) == []
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"type": "Certificate"}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"type": "Certificate"}', "\x00", "[" * 100_000])
 def test_a_file_that_is_no_certificate_is_told(
     text: str, engine: Engine, certificates: tuple[Certificate, ...]
 ) -> None:
@@ -293,10 +293,13 @@ def test_an_engine_that_requires_certificates_refuses_what_claims_nothing(kit: A
 
 
 def test_a_verdict_needs_figures_that_are_numbers_within_the_tolerance() -> None:
-    def figure(size: float) -> Figure:
-        return Figure(taps="video", compared=1, max_abs_diff=size)
+    def figure(size: float, compared: int = 1) -> Figure:
+        return Figure(taps="video", compared=compared, max_abs_diff=size)
 
     assert verdict_of((figure(0.0), figure(0.5)), 0.5) is Verdict.PASSED
     assert verdict_of((figure(0.0), figure(0.6)), 0.5) is Verdict.FAILED
     assert verdict_of((figure(float("nan")),), float("inf")) is Verdict.FAILED
+    assert verdict_of((figure(float("inf")),), float("inf")) is Verdict.FAILED
+    assert verdict_of((figure(-0.5),), 0.5) is Verdict.FAILED
+    assert verdict_of((figure(0.0, compared=0),), 0.5) is Verdict.FAILED
     assert verdict_of((), 0.0) is Verdict.FAILED
