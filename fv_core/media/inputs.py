@@ -62,7 +62,13 @@ def read_part(part: ModalPart) -> bytes:
             raise _too_large(part, f"{size} bytes", f"at most {limit} bytes")
         return Path(part.path).read_bytes() if part.path else part.data
     except (OSError, ValueError) as error:
-        raise _unreadable(part, f"cannot be read: {error}") from error
+        raise RequestError(
+            "FV320",
+            name=f"{part.modality} input",
+            value=part.path,
+            rule=f"cannot be read: {error.strerror if isinstance(error, OSError) else error}",
+            remedy="Give the path of a file that exists and is readable.",
+        ) from error
 
 
 def decode_part(part: ModalPart, data: bytes) -> DecodedInput:

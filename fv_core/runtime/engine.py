@@ -21,7 +21,7 @@ from fv_core.program import LoopNode
 from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest, UsedInput
 from fv_core.runtime import snapshot
 from fv_core.runtime.admission import admit
-from fv_core.runtime.certified import require_certified
+from fv_core.runtime.certified import check_covered, require_certified
 from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
 from fv_core.runtime.engine_options import by_id, checked_offload, checked_weights, valid
 from fv_core.runtime.environment import differences, environment
@@ -70,7 +70,8 @@ class Engine:
         extensions: interceptors to switch on.
         numerics: what a request that does not say gets.
         require_certified: run only models whose every claimed rung holds a certificate for this machine; the
-            first request for a model then loads all of its weights to compare them.
+            first request for a model then loads all of its weights to compare them. Fast requests are refused
+            (FV606), and so is an engine with an interceptor that alters.
     """
 
     def __init__(
@@ -97,6 +98,8 @@ class Engine:
             check_recipe(self._extensions, card)
         self._numerics = checked_numerics(numerics)
         self._require_certified = require_certified
+        if require_certified:
+            check_covered(self._extensions)
         self._instances: dict[str, ModelInstance] = {}
         self._stores = Stores()
         self._ids = itertools.count(1)
@@ -210,6 +213,8 @@ class Engine:
             RequestError: FV301 to FV314, the card refuses the snapshot's request.
         """
         header = taken.header
+        if self._require_certified:
+            check_covered(self._extensions, header.request.numerics)
         instance = self._instance(self._card(header.request.model))
         check_fits(header, instance, self._extensions)
         plan = self._plan(instance.card, header.request)
@@ -263,8 +268,9 @@ class Engine:
         card = self._card(request.model)
         default = self._numerics if numerics is None else checked_numerics(numerics)
         settled = settle(request, card, default)
-        check_params(request, settled.request.task, card, build_loops(card))
-        return card, settled
+        if self._require_certified:
+            check_covered(self._extensions, settled.request.numerics)
+        return card, replace(settled, request=check_params(settled.request, card, build_loops(card)))
 
     def _card(self, model_id: str | None) -> ModelCard:
         if self._closed:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fv_core.card import ModelCard
 from fv_core.errors import CardError, RequestError
 from fv_core.loop import Loop
 from fv_core.program import LoopNode, Program
-from fv_core.request import Request, TaskType
+from fv_core.request import ResolvedRequest
 from fv_core.runtime.instance import build_loop
 
 _PREFIX = "request.params."
@@ -37,27 +38,40 @@ def build_loops(card: ModelCard) -> dict[str, Loop[Any, Any]]:
 
 
 def check_params(
-    request: Request, task: TaskType, card: ModelCard, loops: Mapping[str, Loop[Any, Any]]
-) -> None:
-    """Raises:
-    RequestError: FV310, a parameter that the task would ignore.
+    settled: ResolvedRequest, card: ModelCard, loops: Mapping[str, Loop[Any, Any]]
+) -> ResolvedRequest:
+    """The request, with a note for each parameter that was changed and that no node it runs reads.
+
+    Raises:
+        RequestError: FV310, such a parameter is read by no node of the task at all.
     """
-    read = _read(card.programs[task], loops)
-    for name in request.params:
-        if name not in read:
+    program, task = card.programs[settled.task], settled.task
+    legal = _read(program, loops) & card.params.keys()
+    used = _read(replace(program, nodes=program.active(settled)), loops) | _compared(program)
+    notes = []
+    for name, value in settled.params.items():
+        if name in used or value == card.param_default(name, task):
+            continue
+        if name not in legal:
             raise RequestError(
                 "FV310",
                 name=f"parameter {name}",
-                value=request.params[name],
+                value=value,
                 rule=f"is not read by task {task} of {card.model_id}",
-                legal=", ".join(sorted(read & card.params.keys())) or "none",
+                legal=", ".join(sorted(legal)) or "none",
                 remedy="Leave it out, or choose the task that it belongs to.",
             )
+        notes.append(f"parameter {name} is not used by what this request runs")
+    return replace(settled, adjusted=(*settled.adjusted, *notes))
 
 
 def _read(program: Program, loops: Mapping[str, Loop[Any, Any]]) -> set[str]:
     slots = {slot for node in program.nodes for slot in node.reads.values()}
-    slots |= {f"request.{node.when.field}" for node in program.nodes if node.when is not None}
     named = {slot.removeprefix(_PREFIX) for slot in slots if slot.startswith(_PREFIX)}
     driven = [loops[node.loop] for node in program.nodes if isinstance(node, LoopNode)]
-    return named.union(*(loop.request_params for loop in driven))
+    return named.union(_compared(program), *(loop.request_params for loop in driven))
+
+
+def _compared(program: Program) -> set[str]:
+    fields = {node.when.field for node in program.nodes if node.when is not None}
+    return {field.removeprefix("params.") for field in fields if field.startswith("params.")}

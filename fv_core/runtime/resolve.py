@@ -67,7 +67,7 @@ def settle(request: Request, card: ModelCard, numerics: Numerics, brought: Input
         model=card.model_id,
         task=task,
         prompt=_prompt(request),
-        negative_prompt=_negative_prompt(request, card),
+        negative_prompt=_negative_prompt(request, card, task),
         seed=_seed(request),
         size=_size(request, card, inputs.size),
         frames=int(fixed.get("frames", _frames(request, card))),
@@ -131,7 +131,8 @@ def _fixed(request: Request, task: TaskType, card: ModelCard) -> tuple[Request, 
                 legal=f"exactly {value:g}",
                 remedy="Leave it out.",
             )
-    if fixed.get("frames") == 0 and request.size is not None:
+    usual = (card.defaults.size.width, card.defaults.size.height)  # what a settled request states again
+    if fixed.get("frames") == 0 and request.size not in (None, usual):
         raise RequestError(
             "FV302",
             name="size",
@@ -189,8 +190,17 @@ def _prompt(request: Request) -> str:
     return _text("prompt", request.prompt)
 
 
-def _negative_prompt(request: Request, card: ModelCard) -> str:
+def _negative_prompt(request: Request, card: ModelCard, task: TaskType) -> str:
     given = request.negative_prompt
+    reads = {slot for node in card.programs[task].nodes for slot in node.reads.values()}
+    if given not in (None, "", card.defaults.negative_prompt) and "request.negative_prompt" not in reads:
+        raise RequestError(
+            "FV310",
+            name="negative prompt",
+            value=given,
+            rule=f"is not read by task {task} of {card.model_id}",
+            remedy="Leave it out; say in the prompt what to show.",
+        )
     return card.defaults.negative_prompt if given is None else _text("negative prompt", given)
 
 

@@ -80,7 +80,7 @@ def test_image_off_the_grid_is_refused_with_the_nearest_size() -> None:
     [
         (TaskType.T2I, {"frames": 5}, "FV303"),
         (TaskType.QA, {"steps": 4}, "FV304"),
-        (TaskType.QA, {"size": (64, 64)}, "FV302"),
+        (TaskType.QA, {"size": (32, 32)}, "FV302"),
     ],
 )
 def test_number_that_the_task_settles_is_refused(
@@ -122,3 +122,22 @@ def test_parameter_that_the_task_ignores_is_refused(engine: Engine) -> None:
     with pytest.raises(RequestError, match="is not read by task qa") as caught:
         engine.run(Request(prompt="x", model="bagel/tiny", task=TaskType.QA, params={"shift": 2.0}))
     assert caught.value.code == "FV310"
+
+
+def test_parameter_that_only_what_is_left_out_reads_is_told(engine: Engine) -> None:
+    asked = Request(prompt="x", model="bagel/tiny", seed=1, steps=2, params={"max_tokens": 3})
+    assert any("max_tokens is not used" in note for note in engine.run(asked).used.adjusted)
+    thinks = replace(asked, params={"max_tokens": 3, "think": True})
+    assert not any("max_tokens" in note for note in engine.run(thinks).used.adjusted)
+
+
+def test_every_settled_request_can_be_stated_again(engine: Engine) -> None:
+    for task in (TaskType.T2I, TaskType.QA):
+        settled = resolve(Request(prompt="x", model="bagel/tiny", task=task, seed=1), BAGEL, Numerics.EXACT)
+        again = as_stated(settled)
+        assert resolve(again, BAGEL, Numerics.EXACT) == settled
+        engine.plan(again)
+
+
+def test_negative_prompt_that_the_task_ignores_is_refused() -> None:
+    assert code(Request(prompt="x", model="bagel/tiny", negative_prompt="red")) == "FV310"
