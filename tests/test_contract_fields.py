@@ -30,10 +30,10 @@ from fv_core.errors import PluginError
 from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
 from fv_core.parallel import Axis, ParallelPlan
-from fv_core.parity.samples import sample
 from fv_core.plugins import default_registry, find_card
 from fv_core.program import InputSpec, When
 from fv_core.request import Modality, ModalPart, Size
+from fv_core.runtime.samples import sample
 from fv_core.runtime.snapshot import RequestSnapshot
 
 CONTRACTS = (

@@ -47,7 +47,8 @@ class Certificate:
 
     Args:
         model, card_digest: the card. plugin: the distribution that brought it, with its version.
-        weights: sha256 over names, shapes, types and bytes of every component's parameters.
+        code: sha256 over the sources that compute the card's results.
+        weights: sha256 over every component's parameters and persistent buffers, and the files beside its tensors.
         dtype: precision of the run.
         environment: device, threads and library versions.
         reference, reference_version: what it was compared with.
@@ -70,6 +71,7 @@ class Certificate:
     figures: tuple[Figure, ...]
     tolerance: float
     verdict: Verdict
+    code: str = ""
     parts: Mapping[str, str]
     seal: str
 
@@ -117,13 +119,17 @@ def edits(certificate: Certificate) -> Iterator[str]:
         yield f"the verdict {certificate.verdict} does not follow from the figures"
 
 
-def misfits(certificate: Certificate, card: ModelCard, plugin: str) -> Iterator[str]:
-    """Why it does not certify `card` as `plugin` brings it, a sentence each; needs neither weights nor device."""
+def misfits(certificate: Certificate, card: ModelCard, plugin: str, code: str) -> Iterator[str]:
+    """Why it does not certify `card` as `plugin` brings it and `code` computes it, a sentence each.
+
+    Needs neither weights nor device.
+    """
     yield from edits(certificate)
     for name, then, now in (
         ("model", certificate.model, card.model_id),
         ("card", certificate.card_digest, card.digest()),
         ("plugin version", certificate.plugin, plugin),
+        ("code", certificate.code, code),
         *_claimed(certificate, card),
     ):
         if then != now:

@@ -62,8 +62,8 @@ def record_run(model_id: str, file: Path, run: Run, out: Out) -> None:
     card = run.card(model_id)
     with refusing(file):
         check_free(file, force=False)
-    from fv_core.parity.probes import probes
     from fv_core.parity.taps import record
+    from fv_core.runtime.probes import probes
 
     with run.engine(card, out) as engine, observing(out, model_id) as observe:
         recording = record(engine, probes(card)[0], observer=observe)

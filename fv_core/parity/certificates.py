@@ -15,6 +15,7 @@ from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.job import Observer
 from fv_core.runtime.ledger import file_name
 from fv_core.runtime.provenance import dtype_name, plugin_name
+from fv_core.runtime.sources import code_hash
 
 
 def certify(engine: Engine, model_id: str, *, observer: Observer | None = None) -> tuple[Certificate, ...]:
@@ -53,6 +54,7 @@ def _certificate(instance: ModelInstance, weights: str, measured: Measurement) -
             model=instance.card.model_id,
             card_digest=instance.card.digest(),
             plugin=plugin_name(instance),
+            code=code_hash(instance.card),
             weights=weights,
             dtype=dtype_name(instance),
             environment=environment(instance.card, instance.device),

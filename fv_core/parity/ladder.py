@@ -17,7 +17,6 @@ from torch import Tensor
 from fv_core.card import IMPLEMENTED, Rung
 from fv_core.card.certificate import Figure, Verdict, verdict_of
 from fv_core.parity.aligner import Alignment, Divergence, align
-from fv_core.parity.probes import probes
 from fv_core.parity.recording import Recording
 from fv_core.parity.reference import claim_of, run_reference
 from fv_core.parity.taps import record
@@ -25,6 +24,7 @@ from fv_core.request import Numerics, ResolvedRequest
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.job import Observer
 from fv_core.runtime.ledger import claimed_rungs, implemented
+from fv_core.runtime.probes import probes
 from fv_core.runtime.resolve import as_stated, settle
 
 

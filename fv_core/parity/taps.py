@@ -13,11 +13,12 @@ from fv_core.errors import FvError
 from fv_core.loop import StepResult
 from fv_core.parity.recording import Recording, RecordingFacts, copied
 from fv_core.program import Node
-from fv_core.request import EVERYTHING, Numerics, OutputSpec, Request
+from fv_core.request import Request
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.environment import environment
 from fv_core.runtime.executor import Work, execute_timed
 from fv_core.runtime.job import Job, Observer
+from fv_core.runtime.probes import as_measured
 from fv_core.runtime.results import slot_tensor
 from fv_core.runtime.run import RequestRun
 
@@ -39,9 +40,8 @@ def record(
         FvError: whatever refused or ended the request.
     """
     instance = engine.instance(str(request.model))
-    kept = replace(request, numerics=Numerics.REFERENCE, output=OutputSpec(keep=(EVERYTHING,)))
     taps: dict[str, Tensor] = {}
-    with closing(engine.start(kept, observer=observer)) as job:
+    with closing(engine.start(as_measured(request), observer=observer)) as job:
         for step in steps(job):
             taps |= step.taps()
             if replay is not None:

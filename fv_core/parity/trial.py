@@ -12,9 +12,9 @@ from typing import Self
 
 from fv_core.card import ModelCard
 from fv_core.parity.bits import Bits, bits
-from fv_core.parity.probes import probes
 from fv_core.request import EVERYTHING, OutputSpec, Request
 from fv_core.runtime.engine import Engine
+from fv_core.runtime.probes import probes
 
 
 class GateState(StrEnum):

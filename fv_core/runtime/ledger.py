@@ -12,9 +12,7 @@ from fv_core.card.certificate import Certificate, misfits
 from fv_core.errors import ParityError
 from fv_core.home import home
 from fv_core.plugins import record_of
-
-SHIPPED = Path("assets") / "certificates"
-"""Where a plugin's package keeps its ledger."""
+from fv_core.runtime.sources import SHIPPED, code_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +62,7 @@ def file_name(model: str, rung: Rung, environment_hash: str) -> str:
 def rung_standing(
     card: ModelCard, rung: str, machine: Callable[[Certificate], Iterable[str]] = lambda certificate: ()
 ) -> Standing:
-    """A rung as far as it shows without weights and device: seals, card, plugin, reference, verdict.
+    """A rung as far as it shows without weights and device: seals, card, plugin, code, reference, verdict.
 
     Args:
         machine: what else is wrong with a certificate, a sentence each, where the weights are loaded.
@@ -73,12 +71,13 @@ def rung_standing(
         ParityError: FV602, fv cannot measure the rung.
     """
     wanted, reasons = implemented(rung), list[str]()
+    code = code_hash(card)
     for entry in entries(card):
         certificate = entry.certificate
         if certificate is None:
             reasons.append(f"{entry.path.name} cannot be read: {entry.unreadable}")
         elif certificate.rung is wanted:
-            faults = [*misfits(certificate, card, plugin_of(card)), *machine(certificate)]
+            faults = [*misfits(certificate, card, plugin_of(card), code), *machine(certificate)]
             if not faults:
                 return Standing(rung=wanted, certificate=certificate, path=entry.path)
             reasons += [f"{entry.path.name}: {fault}" for fault in faults]

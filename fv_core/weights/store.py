@@ -85,9 +85,11 @@ def fingerprint(card: ModelCard, folder: Path) -> str:
     """12 hex digits that tell weights of equal shapes apart: names, sizes, and blocks spread over each file.
 
     Every file of tensors is read at 256 places; reading all of a 14B model at each start would take minutes. What
-    must detect any change at all uses the full hash of a certificate.
+    must detect any change at all uses the full hash of a certificate. Files of no tensors are read whole.
     """
     told = hashlib.sha256()
+    for path in plain_files(card, folder):
+        told.update(f"{path.relative_to(folder).as_posix()}={digest_of(path, 'sha256')}\n".encode())
     for subfolder, files in weight_sources(card):
         for path in shard_files(folder / subfolder, files):
             size = path.stat().st_size
@@ -97,6 +99,24 @@ def fingerprint(card: ModelCard, folder: Path) -> str:
                     file.seek(place)
                     told.update(file.read(_BLOCK))
     return told.hexdigest()[:12]
+
+
+def plain_files(card: ModelCard, folder: Path) -> tuple[Path, ...]:
+    """The files in the folders that the card reads that hold no tensors: configs, tokenizers, indexes.
+
+    A component may read any of them, so all count; hidden ones, where hubs keep notes of their own, do not.
+    """
+    found = {
+        path
+        for subfolder in needed_folders(card)
+        for path in (folder / subfolder).rglob("*")
+        if path.is_file() and path.suffix != ".safetensors"
+    }
+    return tuple(
+        path
+        for path in sorted(found)
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
 
 
 def size_of(card: ModelCard, folder: Path) -> int:

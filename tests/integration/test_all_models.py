@@ -11,12 +11,12 @@ import torch
 from fv_core import Engine, Request
 from fv_core.loop import WorkKind
 from fv_core.media import Clip
-from fv_core.parity.samples import sample
 from fv_core.plugins import find_card
 from fv_core.program import InputSpec
 from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, Size, TaskType
 from fv_core.runtime.executor import Work
 from fv_core.runtime.job import advance
+from fv_core.runtime.samples import sample
 
 MODELS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "wan-causal/tiny", "wan21/tiny")
 ALL = OutputSpec(keep=(EVERYTHING,))

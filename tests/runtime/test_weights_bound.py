@@ -17,6 +17,7 @@ from transformers import UMT5Config, UMT5EncoderModel
 import fv_wan21
 from fv_core import Engine, Request, derive
 from fv_core.errors import FvError, PluginError, WeightsError
+from fv_core.runtime.certified import weights_hash
 from fv_wan21.card import TINY
 
 Ask = Callable[..., Request]
@@ -148,3 +149,36 @@ def test_a_snapshot_does_not_resume_on_other_weights_of_the_same_name(
         engine.resume(taken)
     assert refusal.value.code == "FV504"
     assert "weights" in str(refusal.value)
+
+
+def more_config(folder: Path) -> None:
+    path = folder / "transformer" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "eps": 0.5}))
+
+
+def other_words(folder: Path) -> None:
+    path = folder / "tokenizer" / "tokenizer.json"
+    path.write_text(path.read_text() + " ")
+
+
+def retold_readme(folder: Path) -> None:
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "note.json").write_text("{}")
+    (folder / "README.md").write_text("a model")
+
+
+@pytest.mark.parametrize(
+    ("change", "other"), [(more_config, True), (other_words, True), (retold_readme, False)]
+)
+def test_files_beside_the_tensors_are_part_of_the_weights(
+    change: Callable[[Path], None], other: bool, folder: Path
+) -> None:
+    def told() -> tuple[str, str]:
+        with Engine([TINY], device="cpu", weights=folder) as engine:
+            instance = engine.instance("wan21/tiny")
+            return weights_hash(instance), instance.fingerprint()
+
+    before = told()
+    change(folder)
+    after = told()
+    assert [one != two for one, two in zip(before, after, strict=True)] == [other, other]

@@ -9,10 +9,10 @@ from fv_core.errors.codes.row import row
 PARITY: Final = (
     row(
         "FV601", "model is not certified here", 3, 503, "not_certified",
-        "Certified runs were asked for. A certificate binds the card, the plugin's version, the weights, the "
-        "precision, the device, the number of threads and the library versions; every rung that the card claims "
-        "needs one that passed and of which nothing has changed since. `fv parity certify ID` "
-        "measures and writes them.",
+        "Certified runs were asked for. A certificate binds the card, the plugin's version, the sources of the plugin "
+        "and of core's computing packages, the weights and the files beside them, the probes, precision, device, "
+        "the number of threads and the library versions; every rung that the card claims needs one that passed and of "
+        "which nothing has changed since. `fv parity certify ID` measures and writes them.",
     ),
     row(
         "FV602", "rung is not implemented", 2, 400, "rung_not_implemented",
@@ -32,5 +32,10 @@ PARITY: Final = (
     row(
         "FV605", "recording cannot be read", 2, 400, "invalid_recording",
         "The file is not a recording of this format, is damaged, or was made by another model.",
+    ),
+    row(
+        "FV606", "run is not covered by certificates", 2, 400, "not_covered",
+        "Certified runs were asked for, and certificates promise the plain model's bits. Fast numerics lets neighbours "
+        "change bits, and an interceptor that alters the distribution changes them on purpose.",
     ),
 )  # fmt: skip

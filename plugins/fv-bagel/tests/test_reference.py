@@ -20,12 +20,12 @@ from fv_bagel.mot import Route
 from fv_core import Engine, Request
 from fv_core.card.certificate import Verdict
 from fv_core.parity.ladder import measure
-from fv_core.parity.probes import probes
 from fv_core.parity.recording import Recording
 from fv_core.parity.reference import run_reference
 from fv_core.parity.taps import record
 from fv_core.request import Numerics, TaskType
 from fv_core.runtime.ledger import SHIPPED, rung_standing
+from fv_core.runtime.probes import probes
 from fv_core.runtime.resolve import settle
 
 Difference = Callable[[Tensor, Tensor], float]

@@ -15,11 +15,11 @@ from fv_core.loop import flow_denoise
 from fv_core.loop.policies.guidance import combine
 from fv_core.loop.samplers import unipc
 from fv_core.parity.ladder import Measurement, measure
-from fv_core.parity.probes import probes
 from fv_core.parity.reference import run_reference
 from fv_core.parity.taps import record
 from fv_core.request import Numerics
 from fv_core.runtime.ledger import SHIPPED, rung_standing
+from fv_core.runtime.probes import probes
 from fv_core.runtime.resolve import resolve
 from fv_wan21 import components
 from fv_wan21.card import CARDS, TINY

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fv_core.card import ModelCard
-from fv_core.parity.samples import sample
 from fv_core.plugins.reference import resolve_reference
-from fv_core.request import Request, Size, TaskType
+from fv_core.request import EVERYTHING, Numerics, OutputSpec, Request, Size, TaskType
+from fv_core.runtime.samples import sample
 
 _STEPS = 6  # a solver of second order has then begun, run and ended
 _PROMPT = "a red circle moving right over a green square"
@@ -33,6 +35,11 @@ def probes(card: ModelCard) -> tuple[Request, ...]:
         if rule.yes_or_no
     )
     return guided, plain, *(_probe(card, task, seed=17, groups=1) for task in others), *turned
+
+
+def as_measured(request: Request) -> Request:
+    """The request as parity runs it: under reference numerics, with all outputs kept."""
+    return replace(request, numerics=Numerics.REFERENCE, output=OutputSpec(keep=(EVERYTHING,)))
 
 
 def _probe(card: ModelCard, task: TaskType, *, seed: int, groups: int, **more: object) -> Request:
