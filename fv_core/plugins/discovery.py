@@ -40,7 +40,7 @@ def discover(paths: Sequence[str] | None = None) -> tuple[PluginRecord, ...]:
     by_name = defaultdict(list)
     for record in records:
         by_name[record.name].append(record)
-    settled = [_settled(record, by_name[record.name]) for record in records]
+    settled = dict.fromkeys(_settled(record, by_name[record.name]) for record in records)
     return tuple(sorted(settled, key=lambda record: (record.name, record.dist)))
 
 
@@ -55,36 +55,75 @@ def declared(dist: str, paths: Sequence[str] | None = None) -> dict[str, str]:
 def requirement_versions(dist: str) -> dict[str, str]:
     """Installed versions of what a distribution requires, extras left out, sorted by name; "absent" for none."""
     needed = {each.name for each in _requirements(importlib_metadata.requires(dist)) if _holds(each)}
-    return {name: _version(name) for name in sorted(needed)}
+    return {name: installed_version(name) or "absent" for name in sorted(needed)}
 
 
-def extra_with(dist: str, module: str) -> str | None:
-    """The extra of `dist` that requires a distribution of the module's name; None where no extra does."""
+def extras_with(dist: str, module: str) -> tuple[str, ...]:
+    """The extras of `dist` that may bring an absent module: those that require a distribution of its name, else all
+    that are not installed, for a distribution need not be named like its module.
+    """
     wanted = canonicalize_name(module.partition(".")[0])
     try:
         found = importlib_metadata.distribution(dist)
     except importlib_metadata.PackageNotFoundError:
-        return None
-    extras = found.metadata.get_all("Provides-Extra") or []
+        return ()
+    absent = defaultdict(set)
     for each in _requirements(found.requires):
-        for extra in extras if canonicalize_name(each.name) == wanted and not _holds(each) else ():
-            if each.marker is not None and each.marker.evaluate({"extra": extra}):
-                return str(extra)
-    return None
+        for extra in found.metadata.get_all("Provides-Extra") or ():
+            of_extra = each.marker is not None and not _holds(each) and each.marker.evaluate({"extra": extra})
+            if of_extra and installed_version(each.name) is None:
+                absent[str(extra)].add(canonicalize_name(each.name))
+    named = tuple(extra for extra, names in absent.items() if wanted in names)
+    return named[:1] or tuple(absent)
 
 
-def core_mismatch(record: PluginRecord, requires: Sequence[str] | None) -> FvError | None:
-    """FV109 where the requirements exclude this fv-core; a pre-release counts as its version."""
-    for each in _requirements(requires):
-        core = canonicalize_name(each.name) == CORE and _holds(each)
-        if core and not each.specifier.contains(__version__, prereleases=True):
+def installed_version(dist: str, paths: Sequence[str] | None = None) -> str | None:
+    """The version of an installed distribution; None for none. `paths` are looked into before `sys.path`."""
+    if canonicalize_name(dist) == CORE:
+        return __version__
+    found = next(iter(_copies(dist, paths)), None) or next(iter(_copies(dist, None)), None)
+    return None if found is None else found.version
+
+
+def unmet(
+    record: PluginRecord, requires: Sequence[str] | None, paths: Sequence[str] | None = None
+) -> FvError | None:
+    """The first requirement that what is installed does not meet, extras left out; a pre-release counts as its version.
+
+    Returns:
+        FV109 another version is needed, FV114 it is absent, None all are met.
+    """
+    for each in filter(_holds, _requirements(requires)):
+        have = installed_version(each.name, paths)
+        if have is None:
+            return PluginError(
+                "FV114",
+                name=record.title,
+                rule=f"needs {each.name}, which is not installed",
+                remedy=f'pip install "{each.name}{each.specifier}".',
+            )
+        if not each.specifier.contains(have, prereleases=True):
             return PluginError(
                 "FV109",
                 name=record.title,
-                rule=f"needs {CORE} {each.specifier}, have {__version__}",
-                remedy=f"Install versions that fit: pip install --upgrade {CORE} {record.dist}.",
+                rule=f"needs {each.name} {each.specifier}, have {have}",
+                remedy=f"Install versions that fit: pip install --upgrade {each.name} {record.dist}.",
             )
     return None
+
+
+def misnamed(record: PluginRecord) -> FvError | None:
+    """FV119 where the entry point names no package."""
+    if all(part.isidentifier() for part in record.module.split(".")):
+        return None
+    return PluginError(
+        "FV119",
+        name=f"{record.title}: entry point",
+        value=record.module,
+        rule="is not the name of a package",
+        legal=f'[project.entry-points.{GROUP}] {record.name} = "PACKAGE"',
+        remedy=f"Correct it in the pyproject.toml of {record.dist} and install that again, or tell its author.",
+    )
 
 
 def _plugin_dists(paths: Sequence[str] | None) -> Iterator[Distribution]:
@@ -125,7 +164,7 @@ def _records(dist: Distribution, paths: Sequence[str] | None) -> Iterator[Plugin
         try:
             record = replace(record, version=dist.version)
             tuple(dist.entry_points)  # raises where they cannot be read
-            fault = core_mismatch(record, dist.requires) or _source_gone(record)
+            fault = misnamed(record) or _source_gone(record) or unmet(record, dist.requires, paths)
         except _UNREADABLE as error:
             record = replace(record, version=record.version or "unknown")
             fault = PluginError(
@@ -151,8 +190,11 @@ def _doubled(record: PluginRecord, paths: Sequence[str] | None) -> PluginRecord:
 def _settled(record: PluginRecord, claimants: Sequence[PluginRecord]) -> PluginRecord:
     if len(claimants) == 1:
         return record
+    dists = {one.dist for one in claimants}
+    if len(dists) == 1:
+        return _repeated(record, [one.module for one in claimants])
     owners = " and ".join(f"{one} ({one.location})" for one in sorted(claimants, key=str))
-    cures = " or ".join(f"pip uninstall {dist}" for dist in sorted({one.dist for one in claimants}))
+    cures = " or ".join(f"pip uninstall {dist}" for dist in sorted(dists))
     fault = PluginError(
         "FV108",
         name=record.title,
@@ -160,6 +202,19 @@ def _settled(record: PluginRecord, claimants: Sequence[PluginRecord]) -> PluginR
         remedy=f"Keep one of them: {cures}.",
     )
     return refused(replace(record, code="", reason="", remedy=""), (fault,))
+
+
+def _repeated(record: PluginRecord, modules: Sequence[str]) -> PluginRecord:
+    """One record for all the entry points of a name that one distribution declares."""
+    blank = replace(record, module=modules[0], code="", reason="", remedy="")
+    fault = PluginError(
+        "FV108",
+        name=record.title,
+        rule=f"is declared {len(modules)} times by one distribution: {', '.join(modules)}",
+        remedy=f"Keep one of the entry points in the pyproject.toml of {record.dist} and install that again, "
+        "or tell its author.",
+    )
+    return refused(blank, (fault,))
 
 
 def _source_gone(record: PluginRecord) -> FvError | None:
@@ -202,10 +257,3 @@ def _requirements(lines: Sequence[str] | None) -> list[Requirement]:
 
 def _holds(requirement: Requirement) -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-
-
-def _version(dist: str) -> str:
-    try:
-        return importlib_metadata.version(dist)
-    except importlib_metadata.PackageNotFoundError:
-        return "absent"

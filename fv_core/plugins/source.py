@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fv_core.errors import FvError, PluginError
-from fv_core.plugins.discovery import GROUP, core_mismatch, declared
+from fv_core.plugins.discovery import GROUP, declared, misnamed, unmet
 from fv_core.plugins.record import PluginRecord
 from fv_core.plugins.verdict import refused
+
+_LEGAL: Final = "a pyproject.toml with a [project] table"
+_NAME_ONE: Final = "Name the folder of a plugin."
 
 
 def source_records(folder: Path) -> tuple[PluginRecord, ...]:
@@ -33,9 +36,21 @@ def source_records(folder: Path) -> tuple[PluginRecord, ...]:
             location=str(folder),
             editable=True,
         )
-        fault = core_mismatch(record, project.get("dependencies"))
+        fault = misnamed(record) or _unmet(record, project.get("dependencies"))
         found.append(refused(record, (fault,)) if fault else record)
     return tuple(found)
+
+
+def _unmet(record: PluginRecord, dependencies: Any) -> FvError | None:
+    try:
+        if not isinstance(dependencies, list | None):
+            raise TypeError(f"{dependencies!r} is no list")
+        return unmet(record, dependencies)
+    except (TypeError, ValueError) as error:  # no list of requirements
+        rule = f"states dependencies that cannot be read: {error}"
+        return PluginError(
+            "FV119", name=record.title, rule=rule, legal='["torch>=2.6", ...]', remedy="Correct them."
+        )
 
 
 def drift(record: PluginRecord) -> FvError | None:
@@ -71,16 +86,16 @@ def _project(folder: Path) -> dict[str, Any]:
     try:
         project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
     except (OSError, ValueError) as error:
-        raise _unreadable(
-            file, f"cannot be read: {error}", "a pyproject.toml with a [project] table"
-        ) from error
+        raise _unreadable(file, f"cannot be read: {error}", _LEGAL, _remedy(file)) from error
     points = project.get("entry-points", {}) if isinstance(project, dict) else None
     if not isinstance(points, dict) or not isinstance(points.get(GROUP, {}), dict):
-        raise _unreadable(file, "has another form than it must", "a pyproject.toml with a [project] table")
+        raise _unreadable(file, "has another form than it must", _LEGAL, _remedy(file))
     return project
 
 
-def _unreadable(place: Path, rule: str, legal: str) -> PluginError:
-    return PluginError(
-        "FV119", name=str(place), rule=rule, legal=legal, remedy="Name the folder of a plugin."
-    )
+def _remedy(file: Path) -> str:
+    return f"Correct {file}." if file.exists() else _NAME_ONE
+
+
+def _unreadable(place: Path, rule: str, legal: str, remedy: str = _NAME_ONE) -> PluginError:
+    return PluginError("FV119", name=str(place), rule=rule, legal=legal, remedy=remedy)

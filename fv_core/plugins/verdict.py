@@ -23,6 +23,7 @@ STATES: Final = {
     "FV117": PluginState.BROKEN,
     "FV118": PluginState.INCOMPATIBLE,
     "FV119": PluginState.BROKEN,
+    "FV121": PluginState.BROKEN,
 }
 """Codes of plugins; every code of cards is INVALID."""
 

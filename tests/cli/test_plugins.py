@@ -51,7 +51,7 @@ def test_the_listing_imports_no_plugin_and_works_when_every_one_is_broken(
     assert rows(told)["fv-incompatible"][3:5] == ["incompatible", "FV109:"]
     assert rows(told)["fv-twin-a"][3] == rows(told)["fv-twin-b"][3] == "conflict"
     assert rows(told)["fv-stale-editable"][3] == "broken"
-    assert len(fv("plugins", "--json").json["plugins"]) == len(rows(told)) == 14
+    assert len(fv("plugins", "--json").json["plugins"]) == len(rows(told)) == 15
     assert fv("plugins", "--requirements").out.splitlines()[0] == "fv-few-steps==0.3.1"
     assert not any(name.startswith(("fv_import_error", "fv_no_api", "fv_twin")) for name in sys.modules)
 

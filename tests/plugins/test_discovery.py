@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fv_core.plugins import PluginRecord, PluginState, Registry
-from fv_core.plugins.discovery import discover, requirement_versions
-from fv_core.plugins.source import drift
+from fv_core.plugins.discovery import discover, extras_with, requirement_versions
+from fv_core.plugins.source import drift, source_records
 
 Install = Callable[..., None]
 
@@ -107,7 +107,7 @@ def test_one_distribution_in_two_places_is_told_and_the_first_counts(
         ("fv-core", ""),
         ("fv-core>=1; extra == 'x'", ""),
         ("fv-core>=1; python_version < '3'", ""),
-        ("other>=9", ""),
+        ("other>=9", "FV114"),
         ("fv-core>=0.2", "FV109"),
         ("fv_core<0.1", "FV109"),
         ("fv-core=>0.1", "FV119"),
@@ -152,3 +152,83 @@ def test_entry_points_that_cannot_be_read_are_a_row_of_their_own(
     assert by_name["raising-cards"].state is PluginState.DISCOVERED
     points.write_bytes(b"[other]\n\xff\xfe")
     assert [record.name for record in discover([str(site)])] == ["raising-cards"]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "code", "remedy"),
+    [
+        ("torch>=99", "FV109", "pip install --upgrade torch fv-good"),
+        ("torch>=1", "", ""),
+        ("absent-codecs>=3; python_version > '3'", "FV114", 'pip install "absent-codecs>=3"'),
+        ("absent-codecs; extra == 'more'", "", ""),
+        ("wan-of-elsewhere; python_version < '3'", "", ""),
+    ],
+)
+def test_every_requirement_is_compared_with_what_is_installed(
+    requirement: str, code: str, remedy: str, install_dists: Callable[..., Path]
+) -> None:
+    site = install_dists("good")
+    metadata = site / "fv_good-0.3.1.dist-info" / "METADATA"
+    metadata.write_text(
+        f"Metadata-Version: 2.1\nName: fv-good\nVersion: 0.3.1\nRequires-Dist: {requirement}\n"
+    )
+    record = record_in(site)
+    assert record.code == code
+    assert remedy in record.remedy
+
+
+@pytest.mark.parametrize("value", ["fv_good:cards", "fv_good [more]", "..fv_good", "", "fv-good"])
+def test_an_entry_point_that_names_no_package_is_corrected_not_reinstalled(
+    value: str, install_dists: Callable[..., Path]
+) -> None:
+    site = install_dists("good")
+    (site / "fv_good-0.3.1.dist-info" / "entry_points.txt").write_text(f"[fv]\ngood = {value}\n")
+    record = record_in(site)
+    assert (record.state, record.code) == (PluginState.BROKEN, "FV119")
+    assert f"entry point '{value}': is not the name of a package" in record.reason
+    assert "Correct it in the pyproject.toml of fv-good" in record.remedy
+
+
+def test_a_name_that_one_distribution_declares_twice_is_one_row(install_dists: Callable[..., Path]) -> None:
+    site = install_dists("good")
+    (site / "fv_good-0.3.1.dist-info" / "entry_points.txt").write_text(
+        "[fv]\ngood = fv_good\ngood = fv_other\n"
+    )
+    record = record_in(site)
+    assert (record.state, record.code) == (PluginState.CONFLICT, "FV108")
+    assert "is declared 2 times by one distribution: fv_good, fv_other" in record.reason
+    assert "uninstall" not in record.remedy
+
+
+def test_an_extra_need_not_be_named_like_its_module(install_dists: Callable[..., Path]) -> None:
+    site = install_dists("good")
+    metadata = site / "fv_good-0.3.1.dist-info" / "METADATA"
+    lines = "".join(
+        f"Provides-Extra: {extra}\nRequires-Dist: {dist}; extra == '{extra}'\n"
+        for extra, dist in (("here", "torch"), ("codecs", "opencv-absent"), ("more", "absent-more"))
+    )
+    metadata.write_text(f"Metadata-Version: 2.1\nName: fv-good\nVersion: 0.3.1\n{lines}")
+    assert extras_with("fv-good", "cv2") == ("codecs", "more")
+    assert extras_with("fv-good", "absent_more.io") == ("more",)
+
+
+def test_a_malformed_source_of_an_installed_plugin_is_to_be_corrected(
+    install_dists: Callable[..., Path], tmp_path: Path
+) -> None:
+    site = install_dists("good")
+    source = shutil.copytree(Path(__file__).parents[1] / "dists" / "good", tmp_path / "source")
+    origin(site, "good", f'{{"url": "{source.as_uri()}", "dir_info": {{"editable": true}}}}')
+    (source / "pyproject.toml").write_text("[project")
+    (record,) = Registry(discover([str(site)])).check()
+    assert (record.code, record.remedy) == ("FV119", f"Correct {source / 'pyproject.toml'}.")
+
+
+@pytest.mark.parametrize("dependencies", ['["torch=>1"]', "3", '"torch"'])
+def test_dependencies_of_a_source_that_cannot_be_read_are_a_finding(
+    dependencies: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        f'[project]\nname = "fv-x"\ndependencies = {dependencies}\nentry-points.fv = {{x = "fv_x"}}\n'
+    )
+    (record,) = source_records(tmp_path)
+    assert (record.state, record.code) == (PluginState.BROKEN, "FV119")

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 
 from fv_core.errors import FvError
-from fv_core.plugins import all_cards, broken_plugins, find_card, find_interceptor, plugin_records, record_of
+from fv_core.plugins import (
+    PluginState,
+    all_cards,
+    broken_plugins,
+    default_registry,
+    find_card,
+    find_interceptor,
+    plugin_records,
+    record_of,
+)
 
 Install = Callable[..., None]
 
@@ -48,6 +60,22 @@ def fv_interceptors():
     return [interceptor("NAME/skip")]
 """
 
+LOOKED_AT = """
+def __getattr__(name):
+    raise RuntimeError("no attributes here")
+"""
+DUMB = """
+class Dumb(Exception):
+    def __str__(self):
+        raise ValueError
+"""
+OWN = """
+class Mine(ModelCard):
+    @property
+    def model_id(self):
+        raise ValueError
+"""
+
 BROKEN = {
     "raises when imported": ("FV102", "RuntimeError: no luck", GOOD + '\nraise RuntimeError("no luck")\n'),
     "leaves when imported": ("FV102", "SystemExit", GOOD + "\nimport sys\nsys.exit(0)\n"),
@@ -72,6 +100,28 @@ BROKEN = {
     "attaches at an unknown level": (
         "FV104", "block", GOOD.replace('interceptor("NAME/skip")', 'interceptor("NAME/skip", level="block")'),
     ),
+    "raises when it is looked at": (
+        "FV104", "RuntimeError: no attributes", GOOD + '\ndel fv_api\n' + LOOKED_AT,
+    ),
+    "leaves through a BaseException": ("FV102", "Away", GOOD + "\nclass Away(BaseException): pass\nraise Away()\n"),
+    "stops like a generator": ("FV102", "GeneratorExit", GOOD + "\nraise GeneratorExit\n"),
+    "raises what cannot be told": ("FV102", "Dumb (and its text raised", GOOD + DUMB + "\nraise Dumb()\n"),
+    "states an array as its API": ("FV103", "fv_api", GOOD + "\nimport numpy\nfv_api = numpy.array([1, 1])\n"),
+    "states a boolean as its API": ("FV103", "fv_api True", GOOD + "\nfv_api = True\n"),
+    "states a fraction as its API": ("FV103", "fv_api 1.0", GOOD + "\nfv_api = 1.0\n"),
+    "returns the shell of a card": (
+        "FV104", "AttributeError", GOOD + "\n@hookimpl\ndef fv_cards():\n    return [object.__new__(ModelCard)]\n",
+    ),
+    "returns a card of its own class": (
+        "FV104", "returned a Mine", GOOD + OWN + "\n@hookimpl\ndef fv_cards():\n    return [object.__new__(Mine)]\n",
+    ),
+    "names no kinds of loops": ("FV104", "None", GOOD.replace('("flow_denoise",)', "None")),
+    "leaves its hook unmarked": ("FV121", "hook fv_cards", GOOD.replace("@hookimpl\ndef fv_cards", "def fv_cards")),
+    "returns None": ("FV117", "returned None", GOOD + "\n@hookimpl\ndef fv_cards():\n    card('NAME/tiny')\n"),
+    "hook leaves": ("FV117", "SystemExit", GOOD + "\n@hookimpl\ndef fv_cards():\n    raise SystemExit\n"),
+    "wraps a hook": ("FV116", "is a wrapper", GOOD + "\n@hookimpl(hookwrapper=True)\ndef fv_cards():\n    return []\n"),
+    "needs a module that the core had": ("FV109", "fv_core.gone", "from fv_core.gone import x\n"),
+    "needs a name that the core had": ("FV109", "cannot import name 'Gone'", "from fv_core import Gone\n"),
 }  # fmt: skip
 
 
@@ -104,6 +154,65 @@ def test_broken_plugin_is_left_out_with_its_reason_and_others_work(kind: str, in
         find_card("bad/tiny")
     assert caught.value.code == code
     assert not [card for card in all_cards() if card.model_id.startswith("bad/")]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (GOOD + "\n@hookimpl(wrapper=True)\ndef fv_cards():\n    yield\n", "plain @hookimpl"),
+        ("from fv_core.gone import x\n", "--upgrade fv-core fv-bad"),
+    ],
+)
+def test_a_remedy_cures_what_is_wrong(source: str, words: str, install: Install) -> None:
+    install("bad", source)
+    ((_, error),) = broken_plugins().items()
+    assert words in error.remedy
+
+
+def test_an_interrupt_of_the_user_is_no_fault_of_the_plugin(install: Install) -> None:
+    install("bad", "raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        find_card("bad/tiny")
+    assert "fv_bad" not in sys.modules
+
+
+CHANGES = """
+import os, signal
+import torch
+os.chdir("/")
+os.environ["OF_A_PLUGIN"] = "1"
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+torch.set_default_dtype(torch.float64)
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_an_import_changes_is_put_back_and_told(
+    fails: bool, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_A_PLUGIN", "0")
+    monkeypatch.chdir(tmp_path)
+    handler = signal.getsignal(signal.SIGTERM)
+    install("good", GOOD.replace("NAME", "good") + CHANGES + ("\n1 / 0\n" if fails else ""))
+    record = next(one for one in default_registry().check() if one.name == "good")
+    assert record.state is (PluginState.BROKEN if fails else PluginState.READY)
+    assert (Path.cwd(), signal.getsignal(signal.SIGTERM)) == (tmp_path, handler)
+    assert torch.get_default_dtype() is torch.float32
+    told = record.reason.splitlines()[-1]
+    assert told.startswith(
+        "plugin good (fv-good 1.2.3), when it was imported, changed the working folder to / (put"
+    )
+    for words in (
+        "dtype of torch to torch.float64",
+        "SIGTERM (put back)",
+        "changed OF_A_PLUGIN in the environment",
+    ):
+        assert words in told
+
+
+def test_an_import_that_changes_nothing_is_not_told(install: Install) -> None:
+    install("good", GOOD.replace("NAME", "good"))
+    assert {record.name: record.reason for record in default_registry().check()}["good"] == ""
 
 
 def test_unknown_model_is_refused_with_what_is_close(install: Install) -> None:

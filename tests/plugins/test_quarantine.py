@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from fv_core.errors import FvError
 from fv_core.plugins import PluginState, Registry, all_cards, default_registry, find_card, plugin_records
 from fv_core.plugins.discovery import discover
+from fv_core.plugins.verdict import STATES
 
 Install = Callable[..., Path]
 
@@ -43,6 +45,7 @@ FATES = {
     "few_steps": Fate(PluginState.INVALID, "FV203", ("'50 to 50'", "4 to 4")),
     "same_id": Fate(PluginState.INVALID, "FV104", ("'same-id/tiny' appears twice",)),
     "missing_extra": Fate(PluginState.BROKEN, "FV114", ("fv_absent_codecs", '"fv-missing-extra[codecs]"')),
+    "unmarked_hook": Fate(PluginState.BROKEN, "FV121", ("fv_cards: is not marked", "@hookimpl")),
     "good": Fate(PluginState.READY, "", ()),
 }  # fmt: skip
 
@@ -51,6 +54,12 @@ def test_every_distribution_has_a_fate() -> None:
     assert {path.parent.name for path in DISTS.glob("*/pyproject.toml")} == FATES.keys()
     codes = {fate.code for name, fate in FATES.items() if name not in ("twin_b", "wrong_api")}
     assert len(codes) == len(FATES) - 2  # a kind of fault has a code of its own
+
+
+def test_the_guide_has_every_state_and_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "plugin-guide.md").read_text()
+    told = {code: state for state, code in re.findall(r"^\| (\w+) \| (FV\d+) \|", text, re.MULTILINE)}
+    assert told == {code: state.value for code, state in STATES.items()}
 
 
 def test_all_at_once_have_their_states_and_the_others_work(install_dists: Install) -> None:
@@ -63,8 +72,8 @@ def test_all_at_once_have_their_states_and_the_others_work(install_dists: Instal
         assert [word for word in fate.words if word not in told] == [], told
         assert (record.provides != ()) is (name == "good")
     assert found["fv-wan21"].state is PluginState.READY
-    assert {card.model_id for card in all_cards()} == {"good/tiny"} | {
-        offer.id for offer in found["fv-wan21"].provides
+    assert {card.model_id for card in all_cards()} == {
+        offer.id for record in found.values() for offer in record.provides if offer.kind == "card"
     }
 
 

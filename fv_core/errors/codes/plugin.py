@@ -47,9 +47,10 @@ PLUGIN: Final = (
         "must not use the same one. Neither is loaded; uninstalling either cures it.",
     ),
     row(
-        "FV109", "plugin needs another fv-core", 3, 503, "plugin_unavailable",
-        "The plugin's own metadata (`Requires-Dist`) excludes the installed fv-core: pip prints such a conflict and "
-        "installs all the same. It is told from metadata, before anything of the plugin runs.",
+        "FV109", "plugin needs other versions", 3, 503, "plugin_unavailable",
+        "The plugin's own metadata (`Requires-Dist`) excludes the installed fv-core, or another distribution in the "
+        "version that is installed: pip prints such a conflict and installs all the same. It is told from metadata, "
+        "before anything of the plugin runs. A plugin that imports what this fv-core does not have gets it too.",
     ),
     row(
         "FV110", "editable source does not match its metadata", 3, 503, "plugin_unavailable",
@@ -71,8 +72,8 @@ PLUGIN: Final = (
     ),
     row(
         "FV114", "plugin lacks a dependency", 3, 503, "plugin_unavailable",
-        "The plugin is there but a module that it imports is not: a dependency was removed, or belongs to an extra "
-        "that was not installed. The hint names the extra where the plugin's metadata tells it.",
+        "The plugin is there but a distribution that it requires or a module that it imports is not: it was removed, "
+        "or belongs to an extra that was not installed. The hint names the extra where metadata tells it.",
     ),
     row(
         "FV115", "plugin implements an unknown hook", 3, 503, "plugin_unavailable",
@@ -80,11 +81,11 @@ PLUGIN: Final = (
     ),
     row(
         "FV116", "hook asks for unknown arguments", 3, 503, "plugin_unavailable",
-        "fv's hooks take no arguments: they return data and have no side effects.",
+        "fv's hooks take no arguments and wrap nothing: they return data and have no side effects.",
     ),
     row(
         "FV117", "hook raised", 3, 503, "plugin_unavailable",
-        "A hook raised instead of returning its records. `fv plugins show NAME` prints the traceback.",
+        "A hook raised or returned None instead of its records. `fv plugins show NAME` prints the traceback.",
     ),
     row(
         "FV118", "plugin differs between processes", 3, 503, "plugin_unavailable",
@@ -99,5 +100,9 @@ PLUGIN: Final = (
         "FV120", "component cannot be made", 3, 503, "plugin_unavailable",
         "The factory that a card names for a component raised while it made one whose weights come from no folder, so "
         "the plugin or a file that it ships is at fault. With a folder the files are named instead (FV253).",
+    ),
+    row(
+        "FV121", "hook is not marked", 3, 503, "plugin_unavailable",
+        "A function has the name of one of fv's hooks but not the mark `@hookimpl`, without which it is never called.",
     ),
 )  # fmt: skip
