@@ -138,8 +138,7 @@ def _untrained(card: ModelCard) -> Iterator[str]:
     if card.recipe.method is not Method.UNTRAINED:
         return
     told = f"{card.model_id} is untrained: its clips are noise"
-    real = [one for one in all_cards() if one.checkpoint is not None]
-    real.sort(key=lambda one: one.family != card.family)  # relatives first
-    if real:
-        told += f"; `fv weights pull {real[0].model_id}` fetches a real model, for --model {real[0].model_id}"
+    relatives = (one for one in all_cards() if one.family == card.family and one.checkpoint is not None)
+    if real := next(relatives, None):
+        told += f"; `fv weights pull {real.model_id}` fetches a real model, for --model {real.model_id}"
     yield told

@@ -132,7 +132,8 @@ class InterceptorTrial:
             for _ in steps(job, look):
                 yield from seen
                 seen.clear()
-                states = dict(job.run.chain.states)
+                if not job.done:
+                    states = dict(job.run.chain.states)
 
     def close(self) -> None:
         self.plain.close()

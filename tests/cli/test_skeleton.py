@@ -62,6 +62,19 @@ def test_a_new_plugin_is_sound_and_its_tests_pass(
     assert "skipped" not in done.stdout
 
 
+def test_clips_of_a_new_model_advertise_no_model_of_another_family(
+    fv: Fv, work: Path, tmp_path: Path
+) -> None:
+    fv("plugins", "new", "mine")
+    asked = ["generate", "cat", "--model", "mine/tiny", "--seed", "1", "--steps", "1", "--frames", "5"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fv_core", *asked, "--device", "cpu", "-o", "out.npy"],
+        cwd=work, env=install(work / "fv-mine", tmp_path / "site"), capture_output=True, text=True,
+    )  # fmt: skip
+    told = "note: mine/tiny is untrained: its clips are noise\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "out.npy\n", told)
+
+
 @pytest.mark.parametrize("kind", skeleton.KINDS)
 def test_nothing_of_the_tutorial_is_left_in_it(fv: Fv, work: Path, kind: str) -> None:
     files = skeleton.write(kind, "zeta.two-three", work / "made")
@@ -71,6 +84,17 @@ def test_nothing_of_the_tutorial_is_left_in_it(fv: Fv, work: Path, kind: str) ->
     for path in files:
         text = f"{path.name}\n{path.read_text()}"
         assert not re.search(r"\becho\b|_echo|halfskip|tutorial|guide\b|@NAME@|@WORD@", text), path
+
+
+@pytest.mark.parametrize("kind", skeleton.KINDS)
+def test_it_ships_its_licence_and_links_to_nothing_that_is_not_in_it(work: Path, kind: str) -> None:
+    skeleton.write(kind, "mine", work / "made")
+    project = tomllib.loads((work / "made/pyproject.toml").read_text())
+    assert (project["project"]["license"], project["project"]["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert "/LICENSE" in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert (work / "made/LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    links = [link for page in work.rglob("*.md") for link in re.findall(r"\]\(([^)]+)\)", page.read_text())]
+    assert [link for link in links if not link.startswith("https://")] == []
 
 
 def test_a_place_can_be_named_and_is_never_written_over(fv: Fv, work: Path) -> None:

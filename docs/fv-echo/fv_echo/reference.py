@@ -18,9 +18,15 @@ from fv_core.request import ResolvedRequest
 
 
 def record(
-    components: Mapping[str, Component], card: ModelCard, request: ResolvedRequest
+    components: Mapping[str, Component],
+    card: ModelCard,
+    request: ResolvedRequest,
+    inputs: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Every tensor that a run of fv's makes too, by the name of its tap, in order and without a batch axis."""
+    """Every tensor that a run of fv's makes too, by the name of its tap, in order and without a batch axis.
+
+    `inputs` are the request's by slot ("request.image"); this model takes none.
+    """
     text, denoiser, decoder = (components[name].module for name in ("text", "denoiser", "vae"))
     taps: dict[str, Tensor] = {}
     texts = {"cond": _encode(text, "encode", request.prompt, taps)}
