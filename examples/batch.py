@@ -14,7 +14,7 @@ def main() -> None:
             if result.clip is not None:
                 print(result.clip.save(f"batch-{result.request.seed}.gif", force=True))
             elif result.error is not None:
-                print(f"{result.error.code} {result.error}. {result.error.remedy}")
+                print(result.error)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class FvError(Exception):
-    """One refused or failed thing, told in one sentence.
+    """One refused or failed thing; its text is the code, the message and the remedy in one line.
 
     Args:
         code: a code registered in `fv_core.errors.codes`.
@@ -64,6 +64,9 @@ class FvError(Exception):
         shown = "" if self.value is None else f" {self.value!r}"
         legal = f" (legal: {self.legal})" if self.legal else ""
         return f"{self.name}{shown}: {self.rule}{legal}"
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.message}. {self.remedy}"
 
     def to_json(self) -> dict[str, object]:
         """The error as the CLI's `--json` and the server print it."""

@@ -15,6 +15,7 @@ import torch
 
 from fv_core.card import ModelCard
 from fv_core.errors import FvError, PluginError, RequestError
+from fv_core.extend import InterceptorSpec
 from fv_core.media import Clip
 from fv_core.plugins import find_card
 from fv_core.program import LoopNode
@@ -67,7 +68,7 @@ class Engine:
         weights: folder of the weights, for an engine of one model; None finds them.
         offload: none, component (one component on the device at a time), or auto: what the card's default
             request needs on this device.
-        extensions: interceptors to switch on.
+        extensions: interceptors to switch on, or one of them.
         numerics: what a request that does not say gets.
         require_certified: run only models whose every claimed rung holds a certificate for this machine; the
             first request for a model then loads all of its weights to compare them. Fast requests are refused
@@ -82,7 +83,7 @@ class Engine:
         dtype: str = "auto",
         weights: str | Path | None = None,
         offload: Literal["auto", "none", "component"] = "auto",
-        extensions: Sequence[Extension] = (),
+        extensions: str | InterceptorSpec | Sequence[Extension] = (),
         numerics: Numerics | str = Numerics.EXACT,
         require_certified: bool = False,
     ) -> None:

@@ -22,13 +22,16 @@ Extension: TypeAlias = (
 """An interceptor by id or spec, alone or with parameters."""
 
 
-def enable(extensions: Sequence[Extension]) -> tuple[Enabled, ...]:
-    """Raises:
+def enable(extensions: str | InterceptorSpec | Sequence[Extension]) -> tuple[Enabled, ...]:
+    """The interceptors, in the order they are named; one id or spec alone is one of them.
+
+    Raises:
     PluginError: FV107 unknown id, FV104 a record that is wrong, FV105 a reference does not resolve.
     RequestError: FV318, parameters that the interceptor does not declare; FV316, one is named twice: they would
-        share a state.
+        share a state; or something names none.
     """
-    enabled = tuple(_enable(extension) for extension in extensions)
+    named = (extensions,) if isinstance(extensions, (str, InterceptorSpec)) else extensions
+    enabled = tuple(_enable(extension) for extension in named)
     ids = [one.spec.id for one in enabled]
     for ident in ids:
         if ids.count(ident) > 1:
@@ -83,7 +86,16 @@ def check_recipe(enabled: Sequence[Enabled], card: ModelCard) -> None:
 
 
 def _enable(extension: Extension) -> Enabled:
-    named, given = extension if isinstance(extension, tuple) else (extension, {})
+    named, given = extension if isinstance(extension, tuple) and len(extension) == 2 else (extension, {})
+    if not isinstance(named, (str, InterceptorSpec)) or not isinstance(given, Mapping):
+        raise RequestError(
+            "FV316",
+            name="extensions",
+            value=extension,
+            rule="names no interceptor",
+            legal="ids or specs, each alone or with its parameters: ('id', {'name': 1})",
+            remedy="Give a list: extensions=['id', ('other', {'name': 1})].",
+        )
     spec = find_interceptor(named) if isinstance(named, str) else named
     owner = f"interceptor {spec.id}"
     for fault in spec.faults():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -240,18 +241,31 @@ def _size(request: Request, card: ModelCard, own: Size | None) -> Size:
     rule = card.limits.size
     given: Any = request.size if own is None or request.size is not None else (own.width, own.height)
     whole = isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_int, given))
-    if not whole or not rule.allows(Size(*given)):
+    if not whole:
+        raise _no_size(given, rule.legal())
+    if not rule.allows(Size(*given)):
         raise RequestError(
             "FV302",
             name="size",
-            value=str(Size(*given)) if whole else given,
+            value=str(Size(*given)),
             rule=f"is off the grid of {card.model_id}",
             legal=rule.legal(),
-            remedy=f"The nearest legal size is {rule.nearest(Size(*given))}."
-            if whole
-            else "Give width and height.",
+            remedy=f"The nearest legal size is {rule.nearest(Size(*given))}.",
         )
     return Size(*given)
+
+
+def _no_size(given: object, legal: str) -> RequestError:
+    written = re.fullmatch(r"\s*(\d+)\s*[xX]\s*(\d+)\s*", given) if isinstance(given, str) else None
+    width, height = written.groups() if written else ("width", "height")
+    return RequestError(
+        "FV302",
+        name="size",
+        value=given,
+        rule="is not width and height",
+        legal=legal,
+        remedy=f"Give size=({width}, {height}), two whole numbers.",
+    )
 
 
 def _frames(request: Request, card: ModelCard) -> int:

@@ -120,7 +120,7 @@ def spec(
     name: str, kind: str = "flow_denoise", params: str = "Params", altering: bool = True
 ) -> InterceptorSpec:
     return InterceptorSpec(
-        id=f"test/{name}", loop_kinds=(kind,), distribution_altering=altering,
+        id=f"test/{name.lower()}", loop_kinds=(kind,), distribution_altering=altering,
         params=f"{__name__}:{params}", factory=f"{__name__}:{name}",
     )  # fmt: skip
 
@@ -139,7 +139,7 @@ def test_step_skipping_is_refused_on_a_few_step_recipe(student: ModelCard) -> No
     with pytest.raises(CardError) as caught:
         Engine([student], device="cpu", extensions=[spec("Skipping")])
     assert caught.value.code == "FV214"
-    assert "test/Skipping" in caught.value.message
+    assert "test/skipping" in caught.value.message
     assert "wan21/student" in caught.value.message
 
 
@@ -168,7 +168,7 @@ def test_bits_are_promised_only_without_what_alters_them(ask: Callable[..., Requ
             with pytest.raises(RequestError) as caught:
                 engine.start(ask(numerics=numerics))
             assert (caught.value.code, caught.value.legal) == ("FV314", "fast")
-            assert "test/Answering alters" in caught.value.message
+            assert "test/answering alters" in caught.value.message
         engine.start(ask(numerics=Numerics.FAST)).close()
 
 
@@ -177,7 +177,22 @@ def test_one_named_twice_is_refused() -> None:
         Engine(
             ["wan21/tiny"], device="cpu", extensions=[spec("Watching"), spec("Skipping"), spec("Watching")]
         )
-    assert (caught.value.code, caught.value.value) == ("FV316", "test/Watching")
+    assert (caught.value.code, caught.value.value) == ("FV316", "test/watching")
+
+
+def test_one_alone_needs_no_list() -> None:
+    with Engine(["wan21/tiny"], device="cpu", extensions=spec("Watching")):
+        pass
+    with pytest.raises(PluginError) as caught:
+        Engine(["wan21/tiny"], device="cpu", extensions="test/watching")
+    assert (caught.value.code, caught.value.value) == ("FV107", "test/watching")
+
+
+@pytest.mark.parametrize("named", [3, ("test/watching", 3), ("a", {}, {}), {"strength": 1}])
+def test_what_names_no_interceptor_is_refused(named: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        Engine(["wan21/tiny"], device="cpu", extensions=[named])
+    assert (caught.value.code, caught.value.value) == ("FV316", named)
 
 
 LEGAL = "strength: float = 0.5, keep_first: int = 2"
@@ -198,7 +213,7 @@ def test_wrong_parameters_are_refused_with_those_that_are_declared(given: Any, n
     with pytest.raises(RequestError) as caught:
         Engine(["wan21/tiny"], device="cpu", extensions=[(spec("Watching", params="Strength"), given)])
     assert (caught.value.code, caught.value.legal) == ("FV318", LEGAL)
-    assert caught.value.name == f"interceptor test/Watching: {name}"
+    assert caught.value.name == f"interceptor test/watching: {name}"
     assert words in caught.value.rule
 
 
@@ -224,7 +239,7 @@ def test_what_is_not_as_its_record_says_is_the_plugins_fault(name: str, params: 
     with pytest.raises(PluginError) as caught:
         Engine(["wan21/tiny"], device="cpu", extensions=[spec(name, params=params)])
     assert caught.value.code == "FV104"
-    assert f"interceptor test/{name}" in caught.value.message
+    assert f"interceptor test/{name.lower()}" in caught.value.message
     assert words in caught.value.message
 
 
@@ -232,8 +247,8 @@ def test_what_is_not_as_its_record_says_is_the_plugins_fault(name: str, params: 
     ("name", "code", "words"),
     [
         ("Halves", "FV507", "output velocity of transformer.velocity (cond, step 2) 'float32 [8, 2, 2, 2] on cpu'"),
-        ("Infinite", "FV501", "velocity of transformer.velocity (cond, step 2), answered by interceptor test/Infinite"),
-        ("InPlace", "FV508", "interceptor test/InPlace: row latent"),
+        ("Infinite", "FV501", "velocity of transformer.velocity (cond, step 2), answered by interceptor test/infinite"),
+        ("InPlace", "FV508", "interceptor test/inplace: row latent"),
     ],
 )  # fmt: skip
 def test_a_request_ends_where_its_interceptor_answers_wrongly_and_others_go_on(
@@ -250,4 +265,4 @@ def test_a_request_ends_where_its_interceptor_answers_wrongly_and_others_go_on(
 
 def test_answers_that_fit_pass(ask: Callable[..., Request]) -> None:
     with Engine(["wan21/tiny"], device="cpu", extensions=[spec("Answering", altering=False)]) as engine:
-        assert engine.run(ask(steps=3)).used.extensions == ("test/Answering",)
+        assert engine.run(ask(steps=3)).used.extensions == ("test/answering",)
