@@ -99,12 +99,12 @@ class ParitySpec:
     """What the card claims to reproduce: `rungs` of the ladder (C0 component .. C4 artifact), against which version.
 
     `runner` is the `"module:attr"` of a function `(components, card, request, inputs) -> Mapping[str, Tensor]` that
-    runs the reference over the card's own modules and returns its taps in order; "" where there is none. Its inputs
-    are the request's, by slot ("request.image"). `probes` is the `"module:attr"` of a function `(card) -> requests`
-    that makes the requests to measure with; "" makes them from the card's limits. `transcribes` names the public code
-    ("owner/name@commit") that the reference is a transcription of, where that code is no package: the reference is
-    then the plugin's own, and its version the plugin's. `tolerance` is the largest absolute difference in any tap
-    under reference numerics.
+    runs the reference over the card's own modules and returns its taps in order; "" only where no rung is claimed. Its
+    inputs are the request's, by slot ("request.image"). `probes` is the `"module:attr"` of a function `(card) ->
+    requests` that makes the requests to measure with; "" makes them from the card's limits. `transcribes` names the
+    public code ("owner/name@commit") that the reference is a transcription of, where that code is no package: the
+    reference is then the plugin's own, and its version the plugin's. `tolerance` is the largest absolute difference in
+    any tap under reference numerics, from 0 up.
     """
 
     reference: str
@@ -118,7 +118,9 @@ class ParitySpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointManifest:
-    """Where the weights come from. `revision` is the commit the card was verified with; None: none verified yet."""
+    """Where the weights come from: a repository of the hub. `revision` is the whole id of the commit that the card was
+    verified with; None: none verified yet.
+    """
 
     repo: str
     revision: str | None = None
@@ -154,7 +156,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Legal values as rules, so that an error can name the legal set. Steps and guidance are inclusive ranges."""
+    """Legal values as rules, so that errors can name the legal set. Steps and guidance: inclusive ranges from 1 up."""
 
     size: SizeRule = SizeRule()
     frames: FrameRule = FrameRule()
@@ -166,7 +168,8 @@ class Limits:
 class ModelCard:
     """A deployable model: the pair of recipe and runtime. Frozen data; variants are `derive(card, ...)`.
 
-    `model_id` is `<plugin>/<model>`. Components and loops are named by ids that only this card gives meaning to.
+    `model_id` is `<plugin>/<model>`. Components and loops are named by ids that only this card gives meaning to:
+    letters, digits, `_` and `-`. `family` names the architecture, as "wan21". `programs` has one task at least.
     `parallelism` lists the plans that the model may be spread over devices by; one device is always legal.
     """
 

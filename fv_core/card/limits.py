@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from fv_core.request import Size
 
 MIN_FPS, MAX_FPS = 0.01, 240
-"""Frames per second, inclusive: below, containers cannot tell the time of a frame."""
-"""Highest frame rate, in frames per second, that a request may ask for."""
+"""Frames per second that a request may ask for, inclusive: below, containers cannot tell the time of a frame."""
+
+MAX_FRAMES = 65536
+"""The most frames that a card may allow: over an hour at 16 per second, and few enough to list the legal counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,7 @@ class SizeRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameRule:
-    """`multiple * k + 1` frames, from 1 to `largest`."""
+    """`multiple * k + 1` frames, from 1 to `largest`, which is `MAX_FRAMES` at most."""
 
     multiple: int = 4
     largest: int = 4093

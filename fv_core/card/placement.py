@@ -39,14 +39,13 @@ def _is_joint(params: Mapping[str, object]) -> bool:
 def _degrees(name: str, plan: ParallelPlan) -> Iterator[CardError]:
     for axis, degree in plan.axes.items():
         most = _BRANCHES if axis == Axis.CFGP else None
-        whole = isinstance(degree, int) and not isinstance(degree, bool)
-        if axis not in tuple(Axis) or not whole or degree < 1 or (most is not None and degree > most):
+        if degree < 1 or (most is not None and degree > most):
             yield CardError(
                 "FV210",
                 name=f"{name}.{axis}",
                 value=degree,
-                rule="is not a legal degree" if axis in tuple(Axis) else "is of an axis that does not exist",
-                legal=f"1 to {most}" if most else f"a whole number from 1 up, of {', '.join(Axis)}",
+                rule="is not a legal degree",
+                legal=f"1 to {most}" if most else "a whole number from 1 up",
                 remedy="Correct the plan.",
             )
 

@@ -27,8 +27,13 @@ KINDS = ("video", "audio", "text", "action")
 """All artifacts that there can be."""
 
 
-def reads(card: ModelCard, task: TaskType, program: Program) -> Iterator[CardError]:
+def reads(card: ModelCard) -> Iterator[CardError]:
     """FV205 for each read that may find nothing."""
+    for task, program in card.programs.items():
+        yield from _reads(card, task, program)
+
+
+def _reads(card: ModelCard, task: TaskType, program: Program) -> Iterator[CardError]:
     written: defaultdict[str, set[When | None]] = defaultdict(set)  # slot -> when each of its writers runs
     params = (f"request.params.{name}" for name in card.params)
     for slot in (*PLAIN_SLOTS, *params):
@@ -52,7 +57,7 @@ def reads(card: ModelCard, task: TaskType, program: Program) -> Iterator[CardErr
     for artifact in {**dict.fromkeys(YIELDS[task]), **program.artifacts}:
         slot = program.artifacts.get(artifact, "")
         always = artifact in YIELDS[task]
-        if artifact not in KINDS or not written.get(slot) or (always and not _always(written[slot])):
+        if not written.get(slot) or (always and not _always(written[slot])):
             yield _unwritten(f"programs.{task}.artifacts[{artifact}]", slot, written)
 
 

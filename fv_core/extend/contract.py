@@ -7,14 +7,14 @@ runtime keeps per request, node and branch and hands to every call.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
 
+from fv_core.card.names import MODEL_ID
+from fv_core.card.value_types import value_types
 from fv_core.loop.work import WorkKind
 
 if TYPE_CHECKING:
     from fv_core.loop.work import CallOutput, ComponentCall, WorkPlan
-
-LEVELS: Final = ("step",)
 
 Params = TypeVar("Params")
 State = TypeVar("State")
@@ -25,7 +25,7 @@ class InterceptorSpec:
     """An interceptor as a plugin offers it.
 
     Args:
-        id: `<plugin>/<name>`.
+        id: `<plugin>/<name>`, as a model id.
         loop_kinds: kinds of work it may alter, values of `WorkKind` ("flow_denoise").
         level: where it attaches; "step" sees whole component calls.
         distribution_altering: True if its outputs are not those of the plain model; refused unless numerics is fast.
@@ -42,12 +42,16 @@ class InterceptorSpec:
 
     def faults(self) -> tuple[str, ...]:
         """What would keep it from ever running, a clause each; () for a sound record."""
+        if wrong := list(value_types(self)):
+            return tuple(f"{error.name} {error.value!r} {error.rule}" for error in wrong)
         unknown = [kind for kind in self.loop_kinds if kind not in tuple(WorkKind)]
         found = [f"loop kind {kind!r} is none of {', '.join(WorkKind)}" for kind in unknown]
         if not self.loop_kinds:
             found.append("it names no loop kinds")
-        if self.level not in LEVELS:
-            found.append(f"level {self.level!r} is none of {', '.join(LEVELS)}")
+        if not MODEL_ID.fullmatch(self.id):
+            found.append(
+                "its id is not <plugin>/<name>, each of a-z and 0-9 in words that one of . _ - joins"
+            )
         return tuple(found)
 
 

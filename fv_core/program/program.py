@@ -83,7 +83,8 @@ class InputSpec:
     """One input that a task reads, needed unless it is `optional`: it is the slot `request.<modality>`.
 
     Image: uint8 [H, W, 3]. Video: uint8 [F, H, W, 3]. Audio: fp32 [channels, samples]. Action: fp32 [T, D]. With
-    `sizes` a request that gives no size gets the input's own, which must be legal: nothing is resized unasked.
+    `sizes`, of an image or a video, a request that gives no size gets the input's own, which must be legal: nothing is
+    resized unasked.
     """
 
     modality: Modality
@@ -144,7 +145,7 @@ class Program:
     Args:
         artifacts: what the task yields to the slot that holds it: "video" fp32 [F, H, W, 3] in [0, 1], "audio" fp32
             [channels, samples] in [-1, 1], "text" a string, "action" fp32 [T, D].
-        inputs: what a request must bring beside its prompt.
+        inputs: what a request must bring beside its prompt, one of each modality.
         fixed: numbers of the request (`REQUEST_NUMBERS`) that the task settles: one frame for an image, none for text.
         defaults: of parameters of the card, where this task's differ.
         sample_rate: of the artifact "audio", in Hz; 0 without one.

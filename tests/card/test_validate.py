@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -23,10 +24,11 @@ from fv_core.card import (
     derive,
     validate,
 )
+from fv_core.card.validate import PHASES
 from fv_core.errors import CODES, CardError
 from fv_core.parallel import Axis, ParallelPlan
-from fv_core.program import Compare, ComponentNode, LoopNode, Program, When
-from fv_core.request import Size, TaskType
+from fv_core.program import Compare, ComponentNode, InputSpec, LoopNode, Program, When
+from fv_core.request import Modality, Size, TaskType
 from fv_core.runtime.params import build_loops
 
 Break = Callable[[ModelCard], ModelCard]
@@ -66,21 +68,83 @@ def causal(card: ModelCard, semantics: str = "causal.euler/v1") -> ModelCard:
 
 
 def claiming(card: ModelCard, *rungs: str, required: str = "") -> ModelCard:
-    claim = ParitySpec(reference="x", reference_version="1", rungs=rungs)
+    claim = ParitySpec(reference="x", reference_version="1", runner="x:run", rungs=rungs)
     return derive(card, parity=claim, recipe={"consistency_required": required})
 
 
+def component(card: ModelCard, **delta: Any) -> ModelCard:
+    return derive(card, components={**card.components, "vae": replace(card.components["vae"], **delta)})
+
+
+def program(card: ModelCard, **delta: Any) -> ModelCard:
+    return derive(card, programs={TaskType.T2V: replace(card.programs[TaskType.T2V], **delta)})
+
+
+def tolerating(card: ModelCard, most: float) -> ModelCard:
+    claim = ParitySpec(reference="x", reference_version="1", runner="x:run", tolerance=most)
+    return derive(card, parity=claim)
+
+
+IMAGE = InputSpec(modality=Modality.IMAGE)
 FEWER_STEPS = When(field="steps", compare=Compare.EQUAL, value=4)
 
 BREAKS: list[tuple[str, str, Break]] = [
     ("FV201", "assumes_loop", lambda card: derive(card, recipe={"assumes_loop": "flow.unipc2.cfg/v1"})),
     ("FV203", "steps", lambda card: derive(card, recipe={"steps": 0})),
-    ("FV203", "steps", lambda card: derive(card, recipe={"steps": 2.5})),
-    ("FV203", "sigma_rule", lambda card: derive(card, recipe={"sigma_rule": "linear"})),
-    ("FV203", "shift", lambda card: derive(card, recipe={"shift": math.inf}, params={})),
+    ("FV217", "recipe.steps 2.5", lambda card: derive(card, recipe={"steps": 2.5})),
+    ("FV217", "diffusers>=0.37, wan-official", lambda card: derive(card, recipe={"sigma_rule": "linear"})),
+    ("FV217", "recipe.shift inf", lambda card: derive(card, recipe={"shift": math.inf}, params={})),
     ("FV203", "shift", lambda card: derive(card, recipe={"shift": 0.0}, params={})),
     ("FV203", "guidance", lambda card: derive(card, recipe={"guidance": 0.5})),
-    ("FV203", "guidance", lambda card: derive(card, recipe={"guidance": math.nan})),
+    ("FV203", "guidance", lambda card: derive(card, recipe={"guidance": 100.5})),
+    ("FV203", "recipe.guidance 0.5", lambda card: derive(
+        card, recipe={"guidance": 0.5}, limits={"guidance": (1.0, 10.0)})),
+    ("FV217", "recipe.guidance nan", lambda card: derive(card, recipe={"guidance": math.nan})),
+    ("FV203", "recipe.steps -3", lambda card: derive(card, recipe={"steps": -3})),
+    ("FV217", "recipe.steps True", lambda card: derive(card, recipe={"steps": True})),
+    ("FV207", "limits.steps", lambda card: derive(card, limits={"steps": (-5, 100)})),
+    ("FV207", "limits.steps", lambda card: derive(card, limits={"steps": (0, 100)})),
+    ("FV207", "limits.guidance", lambda card: derive(card, limits={"guidance": (0.0, 10.0)})),
+    ("FV217", "limits.guidance", lambda card: derive(card, limits={"guidance": (1.0, math.inf)})),
+    ("FV217", "params[shift].highest inf", lambda card: derive(
+        card, params={"shift": ParamRule(doc="x", lowest=0.1, highest=math.inf)})),
+    ("FV207", "1 to 65536", lambda card: derive(card, limits=Limits(frames=FrameRule(largest=10**9)))),
+    ("FV217", "holds bytes that no character has", lambda card: derive(
+        card, defaults={"negative_prompt": "\ud800"})),
+    ("FV219", "programs: are none", lambda card: derive(card, programs={})),
+    *(("FV220", "checkpoint.repo", lambda card, repo=repo: derive(card, checkpoint=CheckpointManifest(repo=repo)))
+      for repo in ("", "not a repo!!", "a/b/c", "../x", "a..b", "a--b", "a/b.git", "/x", "x/", "a/b\n", 97 * "b")),
+    *(("FV220", "checkpoint.revision", lambda card, revision=revision: derive(
+        card, checkpoint=CheckpointManifest(repo="a/b", revision=revision)))
+      for revision in ("", "../../../x", "main", 39 * "0", 41 * "0", 40 * "A", 40 * "0" + "\n")),
+    *(("FV220", "components.vae.subfolders", lambda card, folder=folder: component(card, subfolders=(folder,)))
+      for folder in ("", ".", "..", "../../etc", "/etc", "a/../b", "a//b", "a/", "a/.", "a\\b", "vae\n")),
+    *(("FV220", "components.vae.files", lambda card, file=file: component(card, files=(file,)))
+      for file in ("", "../x", "../x.safetensors", "a/b.safetensors", "x.bin", ".safetensors", "x.safetensors\n")),
+    ("FV207", "components.vae.parameters -5", lambda card: component(card, parameters=-5)),
+    ("FV216", "family ''", lambda card: derive(card, family="")),
+    *(("FV216", "programs.t2v.nodes", lambda card, ident=ident: node(card, 0, id=ident))
+      for ident in ("", "a/b", "../../x", "a b", "a.b", "encode\n", "\u00e9")),
+    ("FV216", "loops '../x'", lambda card: derive(card, loops={**card.loops, "../x": card.loops["decode"]})),
+    ("FV216", "components ''", lambda card: derive(
+        card, components={**card.components, "": card.components["vae"]})),
+    ("FV216", "params 'a=b'", lambda card: derive(
+        card, params={**card.params, "a=b": ParamRule(doc="x", default=0.5)})),
+    *(("FV217", "parity.tolerance", lambda card, most=most: tolerating(card, most)) for most in (math.inf, math.nan)),
+    ("FV218", "parity.tolerance -1", lambda card: tolerating(card, -1.0)),
+    ("FV218", "parity.rungs 'C1': is claimed more than once", lambda card: claiming(card, "C0", "C1", "C1")),
+    ("FV218", "parity.runner", lambda card: derive(
+        card, parity=ParitySpec(reference="x", reference_version="1"))),
+    ("FV221", "sample_rate 0", lambda card: program(card, artifacts={"video": "video", "audio": "latent"})),
+    ("FV221", "sample_rate -1", lambda card: program(
+        card, artifacts={"video": "video", "audio": "latent"}, sample_rate=-1)),
+    ("FV221", "sample_rate 16000", lambda card: program(card, sample_rate=16000)),
+    ("FV221", "inputs 'image': is brought 2 times", lambda card: program(card, inputs=(IMAGE, IMAGE))),
+    *(("FV221", f"inputs.sizes '{kind}'", lambda card, kind=kind: program(
+        card, inputs=(InputSpec(modality=kind, sizes=True),))) for kind in (Modality.AUDIO, Modality.ACTION)),
+    ("FV221", "video, audio, text, action", lambda card: artifacts(card, video="video", depth="latent")),
+    ("FV221", "programs.t2v.denoise 'image'", lambda card: node(card, 2, tensors=("image",))),
+    ("FV221", "programs.t2v.encode 'image'", lambda card: node(card, 0, optional=("image",))),
     ("FV203", "limits.steps '1 to 1000'", lambda card: student(card, (1, 1000))),
     ("FV203", "limits.steps '50 to 50'", lambda card: student(card, (50, 50))),
     ("FV203", "loops.denoise.params.steps 50", lambda card: student(card, steps=50)),
@@ -89,7 +153,7 @@ BREAKS: list[tuple[str, str, Break]] = [
     ("FV204", "loop", lambda card: node(card, 2, loop="sample")),
     ("FV204", "when", lambda card: node(card, 1, when=replace(FEWER_STEPS, field="prompt"))),
     ("FV204", "default", lambda card: derive(card, params={"strength": ParamRule(doc="x", highest=1.0)})),
-    ("FV205", "reads", lambda card: node(card, 2, reads={"cond": "conditioning"})),
+    ("FV205", "reads", lambda card: node(card, 2, reads={"cond": "conditioning", "uncond": "uncond"})),
     ("FV205", "reads", lambda card: node(card, 2, optional=())),
     ("FV205", "reads", lambda card: node(card, 0, when=FEWER_STEPS)),
     ("FV205", "reads", lambda card: with_nodes(card, lambda nodes: (*nodes[:2], nodes[3], nodes[2]))),
@@ -119,8 +183,8 @@ BREAKS: list[tuple[str, str, Break]] = [
     ("FV218", "(legal: C0, C1)", lambda card: claiming(card, "C2")),
     ("FV210", "cfgp 3", lambda card: plan(card, cfgp=3)),
     ("FV210", "cfgp 0", lambda card: plan(card, cfgp=0)),
-    ("FV210", "dp 1.5", lambda card: plan(card, dp=1.5)),
-    ("FV210", "ep 2", lambda card: plan(card, ep=2)),
+    ("FV217", "axes[dp] 1.5", lambda card: plan(card, dp=1.5)),
+    ("FV217", "dp, cfgp, sp, ring", lambda card: plan(card, ep=2)),
     ("FV211", "denoise", lambda card: plan(loop(card, params={"cfg": "joint"}), cfgp=2)),
     ("FV212", "pp_patch 2", lambda card: plan(causal(card), pp_patch=2)),
     ("FV212", "pp_patch 2", lambda card: plan(causal(card, "ar/v1"), pp_patch=2)),
@@ -156,9 +220,13 @@ BREAKS: list[tuple[str, str, Break]] = [
     ("FV217", "params[shift].highest '9'", lambda card: derive(
         card, params={"shift": ParamRule(doc="x", highest="9")})),  # type: ignore[arg-type]
     ("FV217", "params[shift] 3.0", lambda card: derive(card, params={"shift": 3.0})),
+    ("FV217", "files ['x.safetensors']: is not of its declared type (expected a tuple)", lambda card: component(
+        card, files=["x.safetensors"])),
+    ("FV217", "limits.steps (1, 2, 3): is not of its declared type (expected a tuple of 2)", lambda card: derive(
+        card, limits={"steps": (1, 2, 3)})),
     ("FV217", "summary b'x'", lambda card: derive(card, summary=b"x")),
     ("FV217", "model_id 5", lambda card: derive(card, model_id=5)),
-    ("FV217", "rule placements", lambda card: derive(card, parallelism=(3,))),
+    ("FV217", "parallelism[0] 3", lambda card: derive(card, parallelism=(3,))),
 ]  # fmt: skip
 
 LOADED: list[tuple[str, str, Break]] = [
@@ -220,6 +288,15 @@ def test_every_code_of_cards_has_a_card_that_triggers_it() -> None:
         lambda card: plan(causal(card), sp=2, pp_patch=1),
         lambda card: student(card, steps=4),
         lambda card: claiming(card, "C0", "C1", required="C0"),
+        lambda card: derive(card, parity=ParitySpec(reference="x", reference_version="1", rungs=())),
+        lambda card: derive(card, checkpoint=CheckpointManifest(repo="a/b_C-1.3b", revision=40 * "0")),
+        lambda card: derive(card, checkpoint=CheckpointManifest(repo="x")),
+        lambda card: component(
+            card, subfolders=("a/b.c-d", "vae"), files=("ae.safetensors", "a-1.safetensors")
+        ),
+        lambda card: program(card, artifacts={"video": "video", "audio": "latent"}, sample_rate=16000),
+        lambda card: program(card, inputs=(replace(IMAGE, sizes=True),)),
+        lambda card: derive(card, limits=Limits(frames=FrameRule(largest=65536))),
         lambda card: derive(card, recipe={"precision": "bfloat16"}),
     ],
 )
@@ -276,7 +353,7 @@ def with_value(whole: Any, path: tuple[str, ...], value: object) -> Any:
 def test_any_value_anywhere_gives_findings_and_raises_nothing(card: ModelCard) -> None:
     wide = derive(
         card,
-        parity=ParitySpec(reference="x", reference_version="1"),
+        parity=ParitySpec(reference="x", reference_version="1", runner="x:run"),
         checkpoint=CheckpointManifest(repo="x"),
         parallelism=(ParallelPlan(axes={Axis.SP: 2}),),
     )
@@ -288,11 +365,21 @@ def test_any_value_anywhere_gives_findings_and_raises_nothing(card: ModelCard) -
                 assert finding.message
 
 
-def test_all_findings_are_told_at_once(card: ModelCard) -> None:
+def test_all_findings_are_told_at_once_but_what_may_follow_from_another(card: ModelCard) -> None:
     broken = derive(
-        node(card, 2, loop="sample"), recipe={"assumes_loop": "ar/v1", "steps": 0}, defaults={"frames": 2}
+        node(card, 2, loop="sample"), recipe={"assumes_loop": "ar/v1"}, defaults={"frames": 2}, family=""
     )
-    assert [finding.code for finding in validate(broken)] == ["FV201", "FV204", "FV203", "FV207"]
+    assert [finding.code for finding in validate(broken)] == ["FV216", "FV204", "FV207"]
+    mended = derive(broken, programs=card.programs, family="toy")
+    assert [finding.code for finding in validate(mended)] == ["FV201", "FV207"]
+    without = derive(mended, recipe={"steps": 0})
+    assert [finding.code for finding in validate(without)] == ["FV203", "FV201", "FV207"]
+
+
+def test_rules_rest_on_fields_that_a_card_has(card: ModelCard) -> None:
+    claimed = claiming(card, "C1")
+    for part in {part for phase in PHASES for rule in phase for part in rule.parts}:
+        attrgetter(part)(claimed if part.startswith("parity.") else card)
 
 
 def test_a_read_may_rest_on_a_writer_under_the_same_condition(card: ModelCard) -> None:
@@ -310,10 +397,9 @@ def test_a_read_may_rest_on_a_writer_under_the_same_condition(card: ModelCard) -
     assert [finding.code for finding in validate(other)] == ["FV205"]
 
 
-def test_a_card_without_programs_offers_nothing_and_is_sound(card: ModelCard) -> None:
-    assert derive(card, programs={}).capabilities == ()
-    assert validate(derive(card, programs={})) == ()
-    assert validate(derive(card, programs={TaskType.T2V: Program(nodes=())}))[0].code == "FV205"
+def test_a_program_without_nodes_runs_and_yields_nothing(card: ModelCard) -> None:
+    empty = derive(card, programs={TaskType.T2V: Program(nodes=())})
+    assert [finding.code for finding in validate(empty)] == ["FV201", "FV205"]
 
 
 def test_the_loop_that_the_recipe_assumes_is_one_that_a_program_runs(card: ModelCard) -> None:

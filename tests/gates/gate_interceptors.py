@@ -65,5 +65,5 @@ def spec(factory: str, *, altering: bool = False) -> InterceptorSpec:
     """The record of `OwnState` or `GlobalState`."""
     facts: dict[str, Any] = {"loop_kinds": ("flow_denoise",), "params": f"{__name__}:Params"}
     return InterceptorSpec(
-        id=f"gate/{factory}", factory=f"{__name__}:{factory}", distribution_altering=altering, **facts
+        id=f"gate/{factory.lower()}", factory=f"{__name__}:{factory}", distribution_altering=altering, **facts
     )

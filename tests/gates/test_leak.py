@@ -177,7 +177,7 @@ def test_interceptor_that_fails_ends_its_request_and_leaves_nothing(
         (result,) = engine.run_many([ask(steps=2)])
         assert result.error is not None
         assert result.error.code == "FV503"
-        assert "gate/OwnState" in result.error.message
+        assert "gate/ownstate" in result.error.message
         assert engine.counters() == NOTHING
 
 
@@ -190,5 +190,5 @@ def test_interceptor_that_alters_the_distribution_is_refused_where_bits_are_prom
             assert result.error is not None
             assert result.error.code == "FV314"
         clip = engine.run(ask(numerics=Numerics.FAST))
-        assert clip.used.extensions == ("gate/OwnState:damping=0.9",)
+        assert clip.used.extensions == ("gate/ownstate:damping=0.9",)
         assert engine.counters() == NOTHING

@@ -57,7 +57,7 @@ class Unstorable(Remember):
 
 def spec(factory: str = "Remember") -> InterceptorSpec:
     return InterceptorSpec(
-        id=f"test/{factory}", loop_kinds=("flow_denoise",), distribution_altering=False,
+        id=f"test/{factory.lower()}", loop_kinds=("flow_denoise",), distribution_altering=False,
         params=f"{__name__}:Params", factory=f"{__name__}:{factory}",
     )  # fmt: skip
 
@@ -219,10 +219,10 @@ def test_snapshot_is_refused_with_another_version_of_the_plugin(
 def test_interceptor_parameters_must_be_the_same(ask: Ask) -> None:
     with Engine([TINY], device="cpu", extensions=[(spec(), {"strength": 0.5})]) as engine:
         taken = engine.snapshot(stepped(engine, ask(), 3))
-        assert taken.header.extensions == ("test/Remember:strength=0.5",)
+        assert taken.header.extensions == ("test/remember:strength=0.5",)
         assert engine.resume(taken).run.chain.states.keys() == {
-            ("test/Remember", "cond"),
-            ("test/Remember", "uncond"),
+            ("test/remember", "cond"),
+            ("test/remember", "uncond"),
         }
     with Engine([TINY], device="cpu", extensions=[(spec(), {"strength": 0.6})]) as other:
         assert "extensions" in refused(lambda: other.resume(taken)).message
@@ -231,7 +231,7 @@ def test_interceptor_parameters_must_be_the_same(ask: Ask) -> None:
 def test_interceptor_state_that_cannot_be_stored_is_told(ask: Ask) -> None:
     with Engine([TINY], device="cpu", extensions=[spec("Unstorable")]) as engine:
         job = stepped(engine, ask(), 3)
-        assert "test/Unstorable" in refused(lambda: engine.snapshot(job)).message
+        assert "test/unstorable" in refused(lambda: engine.snapshot(job)).message
         assert len(finished(engine, job)) == 5
 
 
@@ -308,7 +308,7 @@ def test_a_snapshot_of_what_the_interceptors_now_forbid_is_refused(saved: Path) 
     altering = replace(spec(), distribution_altering=True)
     with Engine([TINY], device="cpu", extensions=[altering]) as other:
         taken = RequestSnapshot.load(saved)
-        header = replace(taken.header, extensions=("test/Remember:strength=1.0",))
+        header = replace(taken.header, extensions=("test/remember:strength=1.0",))
         with pytest.raises(FvError) as caught:
             other.resume(replace(taken, header=header))
     assert caught.value.code == "FV314"

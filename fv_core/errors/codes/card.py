@@ -41,7 +41,7 @@ CARD: Final = (
     row(
         "FV207", "defaults break the card's own limits", 3, 503, "card_invalid",
         "A default of the card (size, frames, frame rate, precision, a parameter) does not satisfy the card's own "
-        "rules, or its limits allow sizes off the latent grid.",
+        "rules, its limits allow sizes off the latent grid, or a limit is none that a request could meet.",
     ),
     row(
         "FV208", "recipe's precision is not the card's", 3, 503, "card_invalid",
@@ -82,18 +82,36 @@ CARD: Final = (
         "Snapshots, events and caches tell the nodes of a program apart by their ids.",
     ),
     row(
-        "FV216", "model id is not legal", 3, 503, "card_invalid",
+        "FV216", "id is not legal", 3, 503, "card_invalid",
         "A model id is `<plugin>/<model>`, each of the letters a-z and digits, in words that a single `.`, `_` or `-` "
-        "joins. It names files and appears in addresses, so nothing else is allowed.",
+        "joins; a family is such words. Ids of components, loops, nodes and parameters are letters, digits, `_` and "
+        "`-`. They name files and appear in addresses, so nothing else is allowed.",
     ),
     row(
         "FV217", "card value is of another type", 3, 503, "card_invalid",
         "A value of the card is not of the type that its field declares, so that the card's JSON would not give it "
-        "back and no rule can judge it.",
+        "back and no rule can judge it. Numbers are finite, and text is such as UTF-8 can hold.",
     ),
     row(
-        "FV218", "card claims a rung that cannot be measured", 3, 503, "card_invalid",
-        "The ladder of parity is C0 to C4, and this fv-core measures C0 and C1. A claim of a higher rung could never "
-        "be certified, so the card is refused when it loads rather than when it is checked.",
+        "FV218", "card claims what cannot be measured", 3, 503, "card_invalid",
+        "The ladder of parity is C0 to C4, and this fv-core measures C0 and C1, each of them once, against a reference "
+        "that `parity.runner` runs and within a tolerance from 0 up. Any other claim could never be certified, so the "
+        "card is refused when it loads rather than when it is checked.",
+    ),
+    row(
+        "FV219", "card offers no task", 3, 503, "card_invalid",
+        "`programs` is empty: a model without a task could be listed and loaded, and no request could ask anything of "
+        "it.",
+    ),
+    row(
+        "FV220", "card names weights by an illegal name", 3, 503, "card_invalid",
+        "`checkpoint.repo` is the name of a repository of the hub and `checkpoint.revision` a whole commit id. Folders "
+        "and files of a component lie inside the checkpoint; a name that leads out of it is refused.",
+    ),
+    row(
+        "FV221", "program contradicts itself", 3, 503, "card_invalid",
+        "A program states what it cannot keep or what nothing would read: an artifact of an unknown kind, sound "
+        "without a sample rate or a rate without sound, one modality twice, the size of an input that has none, a "
+        "role in `optional` or `tensors` that the node does not read, or a stream to a loop that takes none.",
     ),
 )  # fmt: skip
