@@ -162,7 +162,9 @@ def test_what_is_missing_or_in_the_way_is_told(
     assert _refused(card, tmp_path / "absent.pt", out).code == "FV252"
     assert _refused(card, tmp_path, out).code == "FV252"
     assert _refused(card, file, out, others=tmp_path).code == "FV252"
-    assert _refused(card, file, tmp_path).code == "FV315"
+    (tmp_path / "empty").mkdir()
+    for taken in (tmp_path, tmp_path / "empty"):
+        assert _refused(card, file, taken).code == "FV315"
     assert _refused(SF_1_3B, file, out).code == "FV254"
     assert _refused(TINY, file, out).code == "FV254"
 
