@@ -60,6 +60,7 @@ def plugin_findings(folder: Path, core: dict[str, Any]) -> list[str]:
         == core["project"]["requires-python"],
         "wheel ships another package": config["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
         == [package],
+        "ships no LICENSE": (folder / "LICENSE").is_file(),
         "not in root_packages of import-linter": package in linter["root_packages"],
         "not in both plugin contracts of import-linter": all(package in modules for modules in linted),
     }
