@@ -16,6 +16,7 @@ from torch import Tensor
 from fv_core.cache import CacheRef, ValueRef
 from fv_core.card import LoopSpec, ModelCard
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
+from fv_core.loop.outputs import WHOLE, tensor_of
 from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.rng import seed_state, torch_uniform
 from fv_core.loop.work import (
@@ -127,7 +128,7 @@ class ArDecode:
         written = state.tokens
         call = ComponentCall(
             component=self._component,
-            op="decode_sample" if written else "prefill_sample",
+            op=self._op(state),
             rows={
                 **({"token": written[-1]} if written else {"tokens": state.prompt}),
                 "position": state.position,
@@ -139,8 +140,13 @@ class ArDecode:
         return WorkPlan(calls=(call,), kind=WorkKind.AR_DECODE, step=len(written), total=state.limit)
 
     def predict(self, state: ArState, result: StepResult) -> ArPrediction:
-        tensors = result.outputs[0].tensors
-        return ArPrediction(token=tensors["token"], position=tensors["position"], logprob=tensors["logprob"])
+        (output,) = result.outputs
+        of = f"{self._component}.{self._op(state)}"
+        return ArPrediction(
+            token=tensor_of(output, "token", of=of, shape=(), dtypes=WHOLE),
+            position=tensor_of(output, "position", of=of, shape=(), dtypes=WHOLE),
+            logprob=tensor_of(output, "logprob", of=of, shape=()),
+        )
 
     def update(self, state: ArState, prediction: ArPrediction, result: StepResult) -> ArState:
         uniform, rng = torch_uniform(state.rng)
@@ -162,6 +168,9 @@ class ArDecode:
 
     def _ended(self, state: ArState) -> bool:
         return len(state.tokens) == state.limit or (bool(state.tokens) and state.tokens[-1] in self._stop)
+
+    def _op(self, state: ArState) -> str:
+        return "decode_sample" if state.tokens else "prefill_sample"
 
     def _context(self, state: ArState) -> CacheUse:
         if state.fork_of is not None:

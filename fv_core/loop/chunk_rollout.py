@@ -17,6 +17,7 @@ from fv_core.card import LoopSpec, ModelCard
 from fv_core.errors import CardError, RequestError
 from fv_core.loop.chunks import Cutting
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
+from fv_core.loop.outputs import tensor_of
 from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.rng import seed_state, torch_normal
 from fv_core.loop.work import (
@@ -178,9 +179,13 @@ class ChunkRollout:
         )
 
     def predict(self, state: ChunkState, result: StepResult) -> ChunkPrediction:
-        velocity = result.outputs[0].tensors.get("velocity")
-        if velocity is None or state.turn == len(self._sigmas):
-            return ChunkPrediction(velocity=velocity, x0=None if velocity is None else state.latent)
+        if not _has_text(state):
+            return ChunkPrediction(velocity=None, x0=None)
+        commits = state.turn == len(self._sigmas)
+        of = f"{self._component}.{'commit' if commits else 'velocity'}"
+        velocity = tensor_of(result.outputs[0], "velocity", of=of, shape=state.latent.shape)
+        if commits:
+            return ChunkPrediction(velocity=velocity, x0=state.latent)
         clean = state.latent.double() - self._sigmas[state.turn] * velocity.double()
         return ChunkPrediction(velocity=velocity, x0=clean.to(velocity.dtype))
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from fv_core.cache import ValueRef
 from fv_core.card import LoopSpec, ModelCard
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
+from fv_core.loop.outputs import tensor_of
 from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.policies.experts import HIGH, LOW, expert
 from fv_core.loop.policies.guidance import COND, UNCOND, Guidance, branches, combine
@@ -137,7 +138,11 @@ class FlowDenoise:
 
     def predict(self, state: FlowState, result: StepResult) -> FlowPrediction:
         order = branches(self._params.cfg, state.uncond is not None)
-        by_branch = {b: out.tensors["velocity"] for b, out in zip(order, result.outputs, strict=True)}
+        of, shape = f"{self._binds[self._role(state)]}.velocity", state.latent.shape
+        by_branch = {
+            branch: tensor_of(out, "velocity", of=of, shape=shape)
+            for branch, out in zip(order, result.outputs, strict=True)
+        }
         velocity = by_branch[COND]
         if UNCOND in by_branch:
             velocity = combine(velocity, by_branch[UNCOND], self._guidance(state))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fv_core.cache import CacheRef, ValueRef
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
+from fv_core.loop.outputs import absent, misfit
 from fv_core.loop.work import ComponentCall, Done, Emission, StepResult, WorkKind, WorkPlan
 from fv_core.program import ComponentNode
 from fv_core.request import ResolvedRequest
@@ -53,7 +54,16 @@ class OneCall:
         return WorkPlan(calls=(call,), kind=WorkKind.COMPONENT, step=0, total=1)
 
     def predict(self, state: OneCallState, result: StepResult) -> Mapping[str, Tensor | str]:
-        return {**result.outputs[0].tensors, **result.outputs[0].texts}
+        (output,) = result.outputs
+        outputs: dict[str, Tensor | str] = {**output.tensors, **output.texts}
+        for name in self._node.writes.keys() - outputs.keys():
+            raise misfit(
+                f"output {name} of component {self._node.component}.{self._node.op}",
+                found=absent(output),
+                legal=", ".join(sorted(self._node.writes)),
+                remedy="Return it under this name, or correct `writes` of the card's node.",
+            )
+        return outputs
 
     def update(
         self, state: OneCallState, prediction: Mapping[str, Tensor | str], result: StepResult

@@ -17,6 +17,7 @@ from torch import Tensor
 from fv_core.cache import CacheRef
 from fv_core.card import LoopSpec, ModelCard
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
+from fv_core.loop.outputs import tensor_of
 from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.work import (
     CacheMode,
@@ -62,8 +63,8 @@ class VaeDecodeState:
 class VaeDecode:
     """Role: `vae`. Reads `latent`, whole or as a stream; writes `video`: fp32 [F, height, width, 3] in [0, 1], CPU.
 
-    For each chunk op `prepare` (row latent, output latent), then op `decode` of each of its latent frames (row latent
-    [C, 1, H, W], output frames, one `stream` cache appended), an emission each.
+    For each chunk op `prepare` (row latent, output latent of its shape), then op `decode` of each of its latent frames
+    (row latent [C, 1, H, W], output frames [f, height, width, 3], one `stream` cache appended), an emission each.
     """
 
     semantics: ClassVar[tuple[str, ...]] = ("vae.decode/v1",)
@@ -113,7 +114,12 @@ class VaeDecode:
         return WorkPlan(calls=(call,), kind=WorkKind.VAE_DECODE, step=state.steps, total=state.total)
 
     def predict(self, state: VaeDecodeState, result: StepResult) -> Tensor:
-        return result.outputs[0].tensors["latent" if state.latent is None else "frames"]
+        (output,) = result.outputs
+        if state.latent is None:
+            shape = state.waiting[0].shape
+            return tensor_of(output, "latent", of=f"{self._component}.prepare", shape=shape)
+        height, width = (cells * self._card.latent.spatial for cells in state.latent.shape[2:])
+        return tensor_of(output, "frames", of=f"{self._component}.decode", shape=("frames", height, width, 3))
 
     def update(self, state: VaeDecodeState, prediction: Tensor, result: StepResult) -> VaeDecodeState:
         if state.latent is None:

@@ -31,6 +31,7 @@ from fv_core.loop import (
 from fv_core.request import CancelScope, Numerics
 from fv_core.runtime.faults import as_fv_error
 from fv_core.runtime.instance import ModelInstance
+from fv_core.runtime.returned import checked
 from fv_core.runtime.scope import RequestScope
 
 
@@ -199,9 +200,8 @@ def _forward(calls: list[_Call]) -> None:
         return
     first = batch[0]
     try:
-        outputs = first.component.forward_batch(first.call.op, [call.resolved for call in batch])
-        if len(outputs) != len(batch):
-            raise ValueError(f"{len(outputs)} outputs came back for {len(batch)} calls")
+        returned = first.component.forward_batch(first.call.op, [call.resolved for call in batch])
+        outputs = checked(returned, [call.call for call in batch])
     except Exception as error:
         if len({id(call.task) for call in batch}) == 1:
             first.fail(error)
@@ -225,10 +225,6 @@ def _resolve(call: ComponentCall, scope: RequestScope) -> ResolvedCall:
 
 
 def _stored(use: CacheUse, content: CacheContent | None, scope: RequestScope) -> CacheRef:
-    if (content is None) is not (use.mode is CacheMode.READ):
-        raise ValueError(
-            f"a cache that is used to {use.mode} came back with {'no' if content is None else ''} contents"
-        )
     if content is None:
         return use.ref
     return scope.append(replace(use.ref, id=use.into, version=0) if use.into else use.ref, content)

@@ -127,13 +127,22 @@ def test_after_a_failed_call_the_rest_of_its_plan_is_not_computed(
 
 
 FAULTS: dict[str, tuple[str, Callable[[list[ComponentOutput]], list[Any]]]] = {
-    "too few outputs": ("outputs", lambda outputs: []),
-    "too many outputs": ("outputs", lambda outputs: outputs * 2),
-    "no outputs at all": ("TypeError", lambda outputs: None),  # type: ignore[dict-item, return-value]
-    "another type": ("AttributeError", lambda outputs: ["velocity"]),
-    "another name": ("KeyError", lambda outputs: [ComponentOutput(output=CallOutput(tensors={}))]),
-    "a cache too many": ("longer", lambda outputs: [replace(outputs[0], caches=([],))]),
+    "too few outputs": ("'0 outputs'", lambda outputs: []),
+    "too many outputs": ("'2 outputs'", lambda outputs: outputs * 2),
+    "no return": ("'None'", lambda outputs: None),  # type: ignore[dict-item, return-value]
+    "no list": ("'a ComponentOutput'", lambda outputs: outputs[0]),  # type: ignore[dict-item, return-value]
+    "another type": ("a str in it", lambda outputs: ["velocity"]),
+    "a tensor": ("float32 [16, 2, 2, 2] in it", lambda outputs: [outputs[0].output.tensors["velocity"]]),
+    "no call output": ("a dict in it", lambda outputs: [ComponentOutput(output={})]),  # type: ignore[arg-type]
+    "no tensor": ("output velocity", lambda outputs: named(velocity=[1.0])),
+    "no outputs at all": ("no such output, but none at all", lambda outputs: named()),
+    "another name": ("no such output, but velocty", lambda outputs: named(velocty=torch.zeros(1))),
+    "a cache too many": ("'1 of them'", lambda outputs: [replace(outputs[0], caches=([],))]),
 }
+
+
+def named(**tensors: Any) -> list[ComponentOutput]:
+    return [ComponentOutput(output=CallOutput(tensors=tensors))]
 
 
 @pytest.mark.parametrize("kind", FAULTS)
@@ -153,6 +162,55 @@ def test_a_component_that_breaks_its_contract_ends_the_request_alone(
     run([good, failed])
     assert (code(good), code(failed)) == (None, "FV502")
     assert words in str(failed.error)
+    assert "component transformer.velocity" in str(failed.error)
+
+
+WRONG: dict[str, tuple[str, str, Callable[[torch.Tensor], Any], str]] = {
+    "broadcast": ("velocity", "velocity", lambda value: value[:1], "float32 [1, 2, 2, 2]"),
+    "batch axis": ("velocity", "velocity", lambda value: value[None], "drop the batch axis"),
+    "too precise": ("velocity", "velocity", lambda value: value.double(), "float64 [16, 2, 2, 2]"),
+    "whole numbers": ("velocity", "velocity", lambda value: value.long(), "int64 [16, 2, 2, 2]"),
+    "latent cut": ("prepare", "latent", lambda value: value[:, :1], "float32 [16, 1, 2, 2]"),
+    "bytes": ("decode", "frames", lambda value: (value * 255).byte(), "uint8 [1, 16, 16, 3]"),
+    "channels first": ("decode", "frames", lambda value: value.permute(0, 3, 1, 2), "float32 [1, 3, 16, 16]"),
+    "no frame": ("decode", "frames", lambda value: value[:0], "float32 [0, 16, 16, 3]"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_an_output_of_another_shape_or_type_is_told_by_who_returned_it(
+    kind: str, engine: Engine, watch: Any, ask: Ask
+) -> None:
+    op, name, spoil, words = WRONG[kind]
+
+    def after(forward: Any, outputs: list[ComponentOutput]) -> list[ComponentOutput]:
+        return with_output(outputs[0], name, spoil) if forward.op == op else outputs
+
+    watch.after = after
+    run([job := engine.start(ask())])
+    assert code(job) == "FV502"
+    where = "transformer" if op == "velocity" else "vae"
+    assert f"output {name} of component {where}.{op}" in str(job.error)
+    assert words in str(job.error)
+
+
+def with_output(
+    output: ComponentOutput, name: str, spoil: Callable[[torch.Tensor], Any]
+) -> list[ComponentOutput]:
+    tensors = {name: spoil(output.output.tensors[name])}
+    return [replace(output, output=CallOutput(tensors=tensors))]
+
+
+def test_an_output_that_a_node_writes_is_told_where_it_does_not_come_back(
+    engine: Engine, watch: Any, ask: Ask
+) -> None:
+    watch.after = lambda forward, outputs: (
+        named(embed=torch.zeros(1)) if forward.component == "text" else outputs
+    )
+    run([job := engine.start(ask())])
+    assert code(job) == "FV502"
+    assert "of component text." in str(job.error)
+    assert "no such output, but embed" in str(job.error)
 
 
 @pytest.mark.parametrize("answer", [{}.__getitem__, lambda op, call: []], ids=["raises", "unhashable"])
@@ -177,7 +235,7 @@ def test_a_bad_batch_key_ends_the_request_alone(
     assert (code(good), code(failed)) == (None, "FV502")
 
 
-@pytest.mark.parametrize("caches", [(), (None,)], ids=["none come back", "not appended"])
+@pytest.mark.parametrize("caches", [(), (None,), ("x",)], ids=["none come back", "not appended", "no list"])
 def test_a_cache_to_append_to_must_come_back(
     caches: tuple[Any, ...], engine: Engine, watch: Any, ask: Ask
 ) -> None:

@@ -14,7 +14,9 @@ RUN: Final = (
     ),
     row(
         "FV502", "component failed", 1, 500, "component_failed",
-        "A component raised while it computed. `FV_DEBUG=1` shows the traceback.",
+        "A component raised while it computed (`FV_DEBUG=1` shows the traceback), or returned something else than the "
+        "contract says: a `ComponentOutput` per call, the outputs that the loop reads under their names, each of its "
+        "shape and type, and the next version of each cache that is appended to.",
     ),
     row(
         "FV503", "interceptor failed", 1, 500, "interceptor_failed",
@@ -54,6 +56,11 @@ RUN: Final = (
     row(
         "FV510", "cancelled", 130, 499, "cancelled",
         "The caller cancelled. Work stopped within one component call and everything was returned.",
+    ),
+    row(
+        "FV511", "clip is not what was asked for", 1, 500, "wrong_clip",
+        "A finished clip has as many frames, as large, as its request was settled to. This one has not: what the card "
+        "says of its latent grid does not fit its decoder.",
     ),
     row(
         "FV599", "internal error", 1, 500, "internal_error",
