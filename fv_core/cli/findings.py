@@ -103,18 +103,19 @@ def resolve_plugin(plugin: LoadedPlugin) -> list[FvError]:
 
 
 def resolve_card(card: ModelCard) -> list[FvError]:
-    """FV105 for each reference that does not resolve; FV202, FV204 and FV206 for each loop that cannot be built."""
+    """FV105 for each reference that does not resolve; FV202, FV204, FV206 and FV221 for what loops refuse."""
     from fv_core.runtime.instance import build_loop  # loops load torch
     from fv_core.runtime.params import build_loops
 
     references = [
         (f"{card.model_id} component {name}", reference)
         for name, spec in card.components.items()
-        for reference in (spec.load, spec.activation)
+        for reference in (spec.load, spec.activation, spec.convert)
         if reference
     ]
-    if card.parity is not None and card.parity.runner:
-        references.append((f"{card.model_id} parity", card.parity.runner))
+    if card.parity is not None:
+        named = [reference for reference in (card.parity.runner, card.parity.probes) if reference]
+        references += [(f"{card.model_id} parity", reference) for reference in named]
     found = list(_unresolved(references))
     loops = [error for loop_id in card.loops for error in _raised(partial(build_loop, card, loop_id))]
     return found + (loops or list(_raised(partial(build_loops, card))))

@@ -12,6 +12,7 @@ from fv_core.loop import Loop
 from fv_core.program import LoopNode, Program
 from fv_core.request import ResolvedRequest
 from fv_core.runtime.instance import build_loop
+from fv_core.runtime.streams import check_streams
 
 _PREFIX = "request.params."
 
@@ -20,9 +21,10 @@ def build_loops(card: ModelCard) -> dict[str, Loop[Any, Any]]:
     """All loops of a card.
 
     Raises:
-        CardError: as `build_loop`, or FV206 a parameter of the card that no task reads.
+        CardError: as `build_loop` and `check_streams`, or FV206 a parameter of the card that no task reads.
     """
     loops = {loop_id: build_loop(card, loop_id) for loop_id in card.loops}
+    check_streams(card, loops)
     read = sorted({name for program in card.programs.values() for name in _read(program, loops)})
     for name in card.params:
         if name not in read:

@@ -239,6 +239,24 @@ LOADED: list[tuple[str, str, Break]] = [
     ("FV206", "boundary", lambda card: loop(card, params={"boundary": True})),
     ("FV206", "boundary", lambda card: loop(card, params={"boundary": 1.5})),
     ("FV206", "guidance_low", lambda card: loop(card, params={"guidance_low": 2.0})),
+    (
+        "FV221",
+        "denoise2.streams 'cond'",
+        lambda card: with_nodes(
+            card,
+            lambda own: (
+                *own,
+                LoopNode(
+                    id="denoise2",
+                    label="x",
+                    loop="denoise",
+                    reads={"cond": "latent"},
+                    writes={"latent": "again"},
+                    streams=("cond",),
+                ),
+            ),
+        ),
+    ),
     ("FV206", "strength", lambda card: derive(card, params={"strength": ParamRule(doc="x", default=0.5)})),
 ]
 

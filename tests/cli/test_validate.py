@@ -61,6 +61,24 @@ def test_resolve_imports_every_reference(fv: Fv, install_dists: Install) -> None
     (site / "fv_same_id" / "components.py").write_text(components)
 
 
+def test_resolve_imports_what_only_other_commands_use(fv: Fv, install_dists: Install) -> None:
+    """What makes probes, and what converts a published pickle."""
+    package = install_dists("good") / "fv_good" / "__init__.py"
+    changed = package.read_text().replace(
+        'return [derive(TINY, model_id="good/tiny", family="good")]',
+        'vae = replace(TINY.components["vae"], convert="fv_good:absent_convert")\n'
+        '    parts = {**TINY.components, "vae": vae}\n'
+        '    parity = {"probes": "fv_good:absent_probes"}\n'
+        '    return [derive(TINY, model_id="good/tiny", components=parts, parity=parity)]',
+    )
+    package.write_text(
+        changed.replace("from fv_core import", "from dataclasses import replace\n\nfrom fv_core import")
+    )
+    assert fv("validate", "good/tiny").code == 0
+    told = fv("validate", "good/tiny", "--resolve").out
+    assert ("absent_convert" in told, "absent_probes" in told) == (True, True)
+
+
 def test_resolve_builds_the_loops(fv: Fv, install_dists: Install) -> None:
     site = install_dists("good")
     package = site / "fv_good" / "__init__.py"
