@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from fv_core.cli.stdout import kept
 from fv_core.errors import FvError
 
 
@@ -16,8 +17,9 @@ def model_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
     namespace, slash, _ = incomplete.partition("/")
     try:
-        found = default_registry()
-        cards = found.load(namespace).cards if slash else tuple(found.cards())
+        with kept():  # what a plugin prints is no completion
+            found = default_registry()
+            cards = found.load(namespace).cards if slash else tuple(found.cards())
     except FvError:
         return []  # a shell has nowhere to show it; the command itself will tell
     return [card.model_id for card in cards if card.model_id.startswith(incomplete)]

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from fv_core.card import ModelCard
+from fv_core.cli.commands import Command, json_option
 from fv_core.cli.generate import generate
 from fv_core.cli.output import Out
 from fv_core.cli.settings import configurable, origins
@@ -31,8 +32,8 @@ class _Setting:
     origin: str
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document.")
+@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
+@json_option
 @click.argument("options", metavar="OPTION...", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def config(ctx: click.Context, options: tuple[str, ...], as_json: bool) -> None:
@@ -42,7 +43,7 @@ def config(ctx: click.Context, options: tuple[str, ...], as_json: bool) -> None:
     `fv generate` may be given to see what they change.
     """
     out = ctx.ensure_object(Out)
-    found = [*_options(ctx, list(options)), *_variables(ctx)]
+    found = [*_options(ctx, [*(["--json"] if as_json else []), *options]), *_variables(ctx)]
     if as_json:
         out.document({"settings": [asdict(one) for one in found]})
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from fv_core import __version__
+from fv_core.cli.commands import Command, json_option
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import hub_cache
 from fv_core.cli.settings import config_files
@@ -48,8 +49,8 @@ class _Plugin:
     reason: str
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document.")
+@click.command(cls=Command)
+@json_option
 @click.pass_obj
 def env(out: Out, as_json: bool) -> None:
     """Show versions, devices, paths and plugins, for reports."""

@@ -6,6 +6,7 @@ import textwrap
 
 import click
 
+from fv_core.cli.commands import Command, json_option
 from fv_core.cli.completion import codes
 from fv_core.cli.output import Out
 from fv_core.errors import CODES, ErrorCode, RequestError
@@ -13,9 +14,9 @@ from fv_core.errors import CODES, ErrorCode, RequestError
 _WIDTH = 100
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("code", required=False, shell_complete=codes)
-@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document.")
+@json_option
 @click.pass_obj
 def explain(out: Out, code: str | None, as_json: bool) -> None:
     """Explain error CODE at length; without CODE, list all of them."""

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from fv_core.cli import values
+from fv_core.cli.commands import events_option, json_option
 from fv_core.cli.completion import model_ids
 from fv_core.cli.options import Options
 from fv_core.cli.output import Out
@@ -96,8 +97,8 @@ _path = click.Path(path_type=Path)
     help=".mp4, .webm, .gif, .webp, .png, .npy, .wav or .txt.  [default: ./WORDS-SEED.mp4, .png for an image]",
 )  # fmt: skip
 @click.option("--scale", type=values.number, default=1, metavar="N", help="Enlarge by a whole factor.")
-@_once("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@_once("--events", "as_events", is_flag=True, help="Print what happens as JSON lines, the result last.")
+@json_option
+@events_option
 @click.pass_context
 def generate(ctx: click.Context, /, **given: Any) -> None:
     """Make clips from PROMPT and print their paths.

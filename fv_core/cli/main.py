@@ -19,6 +19,7 @@ from fv_core.cli.interrupt import interrupted, uninterrupted
 from fv_core.cli.output import Out, Unread, occupy_streams
 from fv_core.cli.sources import variable
 from fv_core.cli.spelling import meant
+from fv_core.cli.stdout import close_stdout
 from fv_core.errors import FvError, RequestError, RunError
 
 
@@ -95,6 +96,7 @@ def fv(ctx: click.Context, plugins: str | None, quiet: bool, color: str) -> None
     """Run deployable video models: the weights and the loop that they assume, as one validated card."""
     out = ctx.ensure_object(Out)
     out.quiet, out.color = quiet, color
+    ctx.with_resource(out.keeping_stdout())
     if any(name.startswith("FV_") for name in os.environ):
         from fv_core.cli.variables import unknown_variables  # loads every verb's options
 
@@ -114,12 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:  # of an impatient user, while the first one was being told
         code = interrupted().entry.exit_code
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is Python's own leaving
+    close_stdout()
     sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
     """The exit code of `fv` with these arguments; every error has been told."""
-    out = Out(as_json="--json" in arguments, as_events="--events" in arguments)
+    out = Out(arguments)
     try:
         return _run(list(arguments), out)
     except Unread:

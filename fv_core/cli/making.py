@@ -87,7 +87,7 @@ def _write(clip: Clip, target: Target, out: Out) -> None:
     if target.is_told:
         out.done.append(facts)
         if as_text:
-            out.lines(clip.text or "")
+            out.lines(*(clip.text or "").split("\n"))
         return
     written = target.write_clip(clip)
     facts["path"] = str(written)

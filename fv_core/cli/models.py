@@ -6,7 +6,7 @@ import click
 
 from fv_core.card import ModelCard
 from fv_core.card.schema import request_schema
-from fv_core.cli.commands import Group
+from fv_core.cli.commands import Group, json_option
 from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import presence
@@ -14,14 +14,11 @@ from fv_core.cli.show import card_lines
 from fv_core.plugins import all_cards, broken_plugins, find_card
 from fv_core.runtime.estimate import weight_bytes
 
-_AS_JSON = click.option(
-    "--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document."
-)
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@_AS_JSON
+@json_option
 @click.pass_context
 def models(ctx: click.Context, as_json: bool) -> None:
     """List the installed models, or show one.
@@ -50,7 +47,7 @@ def models(ctx: click.Context, as_json: bool) -> None:
     allow_from_autoenv=False,
     help="Print the legal requests as JSON Schema instead.",
 )
-@_AS_JSON
+@json_option
 @click.pass_obj
 def show(out: Out, model_id: str, schema: bool, as_json: bool) -> None:
     """Show the card of model ID.

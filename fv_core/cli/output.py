@@ -8,11 +8,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
 
+from fv_core.cli.stdout import kept
 from fv_core.errors import FvError, ResourceError
 
 EVENTS_SCHEMA: Final = 1
@@ -29,18 +31,36 @@ class Out:
     """Where a command's words go. In JSON mode stdout gets documents only, an error included.
 
     Args:
-        as_json: print one JSON document.
-        as_events: print JSON documents line by line, the result or the error last.
+        words: the command line; until it has been understood, errors are told as its options ask.
     """
 
-    def __init__(self, *, as_json: bool = False, as_events: bool = False) -> None:
-        self.as_json = as_json
-        self.as_events = as_events
+    def __init__(self, words: Sequence[str] = ()) -> None:
+        self.as_json = False
+        """Print one JSON document; set by the option `--json`."""
+        self.as_events = False
+        """Print JSON documents line by line, the result or the error last; set by the option `--events`."""
+        self.expect(words)
         self.quiet = False
         self.color = "auto"
         self.done: list[object] = []
         """What had been finished before an error: told beside it in JSON mode."""
         self._write: Callable[[str], None] | None = None
+        self._write_result: Callable[[bytes], None] = partial(click.echo, nl=False)
+
+    def expect(self, words: Sequence[str]) -> None:
+        """Takes from words that are still to be parsed how an error in them is to be told."""
+        options = words[: words.index("--")] if "--" in words else words
+        self.as_json, self.as_events = "--json" in options, "--events" in options
+
+    @contextmanager
+    def keeping_stdout(self) -> Iterator[None]:
+        """While the block runs, stdout gets what this prints and nothing else."""
+        before = self._write_result
+        with kept() as self._write_result:
+            try:
+                yield
+            finally:
+                self._write_result = before
 
     @property
     def draws_progress(self) -> bool:
@@ -60,8 +80,8 @@ class Out:
             self._write = None
 
     def lines(self, *lines: str) -> None:
-        """Result, as text."""
-        self._result("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
+        """Result, as text; what a line must not hold, such as a line break of foreign origin, is escaped."""
+        self._result("".join(f"{_one_line(line)}\n" for line in lines).encode())
 
     def path(self, path: Path) -> None:
         """Result, the name of a file; its bytes, so that any name survives."""
@@ -69,8 +89,9 @@ class Out:
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Result, in columns as wide as their widest cell."""
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        for row in (header, *rows):
+        shown = [[_one_line(cell) for cell in row] for row in (header, *rows)]
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+        for row in shown:
             self.lines("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
     def document(self, document: Mapping[str, object]) -> None:
@@ -119,7 +140,7 @@ class Out:
 
     def _result(self, data: bytes) -> None:
         try:
-            click.echo(data, nl=False)
+            self._write_result(data)
         except BrokenPipeError:
             raise Unread from None
         except OSError as error:

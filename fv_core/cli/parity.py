@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fv_core.cli.commands import Group
+from fv_core.cli.commands import Group, events_option, json_option
 from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out
 
@@ -21,10 +21,8 @@ _MODEL = click.argument("model_id", metavar="ID", shell_complete=model_ids)
 def _runs(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of `parity_run.Run`."""
     for option in (
-        _once(
-            "--events", "as_events", is_flag=True, help="Print what happens as JSON lines, the result last."
-        ),
-        _once("--json", "as_json", is_flag=True, help="Print one JSON document."),
+        events_option,
+        json_option,
         _once(
             "--weights", type=_path, metavar="PATH", help="A folder of weights in place of the pulled ones."
         ),

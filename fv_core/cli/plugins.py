@@ -11,16 +11,12 @@ from pathlib import Path
 import click
 
 from fv_core.cli import skeleton
-from fv_core.cli.commands import Group
+from fv_core.cli.commands import Group, json_option
 from fv_core.cli.completion import plugin_names
 from fv_core.cli.findings import Source, check_source, run_gates
 from fv_core.cli.output import Out
 from fv_core.errors import FvError
 from fv_core.plugins import PluginRecord, PluginState, default_registry
-
-_AS_JSON = click.option(
-    "--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document."
-)
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -28,7 +24,7 @@ _AS_JSON = click.option(
     "--check", is_flag=True, allow_from_autoenv=False, help="Load every plugin; exit 1 if one does not work."
 )
 @click.option("--requirements", is_flag=True, allow_from_autoenv=False, help="Print pins for pip.")
-@_AS_JSON
+@json_option
 @click.pass_context
 def plugins(ctx: click.Context, check: bool, requirements: bool, as_json: bool) -> None:
     """List the installed plugins, show one, write a new one, or check one's source.
@@ -38,6 +34,10 @@ def plugins(ctx: click.Context, check: bool, requirements: bool, as_json: bool) 
     if ctx.invoked_subcommand is not None:
         return
     out = ctx.ensure_object(Out)
+    if requirements and as_json:
+        raise click.UsageError(
+            "--requirements prints lines for pip, which no document holds; leave out --json."
+        )
     records = default_registry().check() if check else default_registry().records()
     if requirements:
         out.lines(*sorted({f"{record.dist}=={record.version}" for record in records}))
@@ -55,7 +55,7 @@ def _tell(out: Out, records: Sequence[PluginRecord]) -> None:
     out.table(header, rows)
     for record in records:
         if record.state.works and record.reason:
-            out.warning(f"{record.reason}; {record.remedy}")
+            out.warning(f"{'; '.join(record.reason.splitlines())}; {record.remedy}")
         elif not _is_well(record):
             out.notice(f"{record.name}: {record.remedy} `fv plugins show {record.name}` tells more")
     if not records:
@@ -83,7 +83,7 @@ def _counts(record: PluginRecord) -> Iterator[str]:
 
 @plugins.command()
 @click.argument("name", metavar="NAME", shell_complete=plugin_names)
-@_AS_JSON
+@json_option
 @click.pass_obj
 def show(out: Out, name: str, as_json: bool) -> None:
     """Load plugin NAME and show what it brings, or every finding and the traceback of what it raised."""
@@ -95,7 +95,10 @@ def show(out: Out, name: str, as_json: bool) -> None:
         told = [finding.to_json() for finding in findings]
         out.document({"plugin": asdict(record), "findings": told, "traceback": "\n".join(raised) or None})
         return
-    out.lines(*(line for one in (record, *others) for line in _facts(one)), *raised)
+    out.lines(
+        *(line for one in (record, *others) for line in _facts(one)),
+        *(line for text in raised for line in text.splitlines()),
+    )
 
 
 def _facts(record: PluginRecord) -> Iterator[str]:
@@ -126,7 +129,7 @@ def _traceback(finding: FvError) -> str:
     allow_from_autoenv=False,
     help="What the plugin brings.",
 )
-@_AS_JSON
+@json_option
 @click.pass_obj
 def new(out: Out, name: str, path: Path | None, kind: str, as_json: bool) -> None:
     """Write a plugin NAME that works and has tests, to begin from, into PATH (by default ./fv-NAME)."""
@@ -148,7 +151,7 @@ def new(out: Out, name: str, path: Path | None, kind: str, as_json: bool) -> Non
 @click.option(
     "--quick", is_flag=True, allow_from_autoenv=False, help="Leave out the gates, which run the models."
 )
-@_AS_JSON
+@json_option
 @click.pass_obj
 def check(out: Out, path: Path, quick: bool, as_json: bool) -> None:
     """Check the plugin in folder PATH; exit 1 on a finding.

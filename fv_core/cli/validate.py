@@ -13,6 +13,7 @@ import click
 from fv_core import codec
 from fv_core.card import ModelCard, RecipeSpec, derive
 from fv_core.card import validate as card_findings
+from fv_core.cli.commands import Command, json_option
 from fv_core.cli.completion import model_ids
 from fv_core.cli.findings import resolve_card, resolve_interceptor
 from fv_core.cli.output import Out
@@ -32,7 +33,7 @@ class _Verdict:
         return {"id": self.subject, "ok": not self.findings, "findings": told}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model_id", metavar="ID...", nargs=-1, shell_complete=model_ids)
 @click.option("--all", "everything", is_flag=True, allow_from_autoenv=False, help="All cards of all plugins.")
 @click.option(
@@ -45,7 +46,7 @@ class _Verdict:
     allow_from_autoenv=False,
     help="Also import every reference, and build the loops.",
 )
-@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document.")
+@json_option
 @click.pass_obj
 def validate(
     out: Out, model_id: tuple[str, ...], everything: bool, recipe: Path | None, resolve: bool, as_json: bool

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from fv_core.card import CheckpointManifest, ModelCard
-from fv_core.cli.commands import Group
+from fv_core.cli.commands import Group, json_option
 from fv_core.cli.completion import model_ids
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import Presence, presence
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from fv_core.weights.pull_plan import PullPlan
 
 _MODEL = click.argument("model_id", metavar="ID", shell_complete=model_ids)
-_AS_JSON = click.option(
-    "--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print one JSON document."
-)
 
 
 @click.group(cls=Group)
@@ -40,7 +37,7 @@ def weights() -> None:
 @click.option(
     "--check", is_flag=True, help="Compare the content of files that are here, not only their sizes."
 )
-@_AS_JSON
+@json_option
 @click.pass_obj
 def pull(out: Out, model_id: str, yes: bool, check: bool, as_json: bool) -> None:
     """Fetch the weights of model ID into the hub's cache; tells the size first, and asks.
@@ -67,7 +64,7 @@ def pull(out: Out, model_id: str, yes: bool, check: bool, as_json: bool) -> None
 
 
 @weights.command("list")
-@_AS_JSON
+@json_option
 @click.pass_obj
 def list_weights(out: Out, as_json: bool) -> None:
     """List the models whose weights can be pulled, and which of them are here."""
@@ -88,7 +85,7 @@ def list_weights(out: Out, as_json: bool) -> None:
 @weights.command()
 @_MODEL
 @click.option("--weights", "folder", type=click.Path(path_type=Path), help="Verify this folder instead.")
-@_AS_JSON
+@json_option
 @click.pass_obj
 def verify(out: Out, model_id: str, folder: Path | None, as_json: bool) -> None:
     """Check that the files of model ID are whole; exit 1 and name each that is missing, truncated or altered.
@@ -111,7 +108,7 @@ def verify(out: Out, model_id: str, folder: Path | None, as_json: bool) -> None:
 
 @weights.command()
 @_MODEL
-@_AS_JSON
+@json_option
 @click.pass_obj
 def where(out: Out, model_id: str, as_json: bool) -> None:
     """Print the folder that holds the weights of model ID."""
@@ -135,7 +132,7 @@ def where(out: Out, model_id: str, as_json: bool) -> None:
     metavar="PATH",
     help="Weights whose other subfolders are linked.",
 )
-@_AS_JSON
+@json_option
 @click.pass_obj
 def convert(
     out: Out, file: Path, folder: Path, model_id: str | None, others: Path | None, as_json: bool
