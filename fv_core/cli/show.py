@@ -58,7 +58,8 @@ def _recipe(card: ModelCard) -> Iterator[tuple[str, str]]:
     yield "method", recipe.method
     yield "assumes", recipe.assumes_loop
     yield "steps", f"{recipe.steps}{' exactly' if recipe.steps_fixed else ''}"
-    yield "sigmas", f"{recipe.sigma_rule}, shift {recipe.shift:g}"
+    levels = ", ".join(f"{sigma:g}" for sigma in recipe.sigmas)
+    yield "sigmas", levels or f"{recipe.sigma_rule}, shift {recipe.shift:g}"
     yield "guidance", f"{recipe.guidance:g}"
     yield "made in", recipe.precision or "a precision that is not stated"
     yield "requires", f"parity {recipe.consistency_required}" if recipe.consistency_required else "no parity"
