@@ -7,7 +7,7 @@ INPUTS  := pyproject.toml $(wildcard plugins/*/pyproject.toml) constraints.txt
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 REFUSED := fv needs Python 3.11 or newer; install it, or name it as in 'make PYTHON=python3.12 demo'.
 
-.PHONY: demo test soak
+.PHONY: demo test soak certificates certificates
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/demo.py
@@ -22,6 +22,16 @@ test: $(VENV)/ready-dev
 
 soak: $(VENV)/ready-dev
 	$(BIN)/pytest --soak
+
+# Renews what the plugins ship: a certificate stands for the very sources that it was made with.
+certificates: $(VENV)/ready-dev
+	rm -f plugins/*/fv_*/assets/certificates/*.json
+	OMP_NUM_THREADS=1 $(BIN)/fv parity certify wan21/tiny --into plugins/fv-wan21/fv_wan21/assets/certificates
+	OMP_NUM_THREADS=1 $(BIN)/fv parity certify wan-causal/tiny --into plugins/fv-wan-causal/fv_wan_causal/assets/certificates
+	OMP_NUM_THREADS=1 $(BIN)/fv parity certify ltx2/tiny --into plugins/fv-ltx2/fv_ltx2/assets/certificates
+	OMP_NUM_THREADS=1 $(BIN)/fv parity certify ltx2/tiny-base --into plugins/fv-ltx2/fv_ltx2/assets/certificates
+	OMP_NUM_THREADS=1 $(BIN)/fv parity certify cosmos3/tiny --into plugins/fv-cosmos3/fv_cosmos3/assets/certificates
+	OMP_NUM_THREADS=1 $(BIN)/fv parity certify bagel/tiny --into plugins/fv-bagel/fv_bagel/assets/certificates
 
 $(VENV)/ready-dev: $(VENV)/ready requirements-dev.txt
 	$(INSTALL) --no-build-isolation --requirement requirements-dev.txt
