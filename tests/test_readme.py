@@ -1,8 +1,9 @@
 """Every block of the README and of the plugin guide runs, in order, as a reader would run it who has only the text.
 
-Each document has an environment and a folder of its own; there is no network. A comment above a block says what is
-special about it: `not run: WHY` (its lines of fv must parse all the same, its Python must compile), `run with
-stand-ins: WHY` (a small model on the CPU in place of what no test machine has), `exits with N: WHY` (its last command).
+The two have an environment and a folder each; there is no network. Commands of the plugins' READMEs run in this
+process. A comment above a block says what is special about it: `not run: WHY` (its lines of fv must parse all the same,
+its Python must compile), `run with stand-ins: WHY` (a small model on the CPU in place of what no test machine has),
+`exits with N: WHY` (its last command).
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ from typing import Any
 import click
 import pytest
 
-from fv_core.cli.main import fv
+from fv_core.cli.main import fv, run
 from fv_core.plugins import PluginState
 from fv_core.plugins.verdict import STATES
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("README.md", "docs/plugin-guide.md")
+PAGES = ("docs/plugin-guide.md", "docs/model-author.md", "docs/loop-author.md")
+DOCUMENTS = ("README.md", *PAGES)
+PLUGIN_READMES = sorted(ROOT.glob("plugins/*/README.md"))
 MARKED = {
     "README.md": {"not run": 2, "run with stand-ins": 1, "exits with": 0},
     "docs/plugin-guide.md": {"not run": 1, "run with stand-ins": 0, "exits with": 1},
+    "docs/model-author.md": {"not run": 0, "run with stand-ins": 0, "exits with": 0},
+    "docs/loop-author.md": {"not run": 0, "run with stand-ins": 0, "exits with": 0},
 }
 """How many blocks bear which mark."""
 STAND_INS = {"wan21/t2v-1.3b": "wan21/tiny", 'device="cuda"': 'device="cpu"'}
@@ -95,11 +100,7 @@ class Reader:
         commands = list(block.commands())
         for index, (command, shown) in enumerate(commands):
             told = self._shell(command, block.status if index + 1 == len(commands) else 0)
-            printed = iter(" ".join(line.split()) for line in told.splitlines())
-            for line in shown:  # in this order, with others between them
-                assert any(" ".join(line.split()) in other for other in printed), (
-                    f"{command}: no {line!r} in\n{told}"
-                )
+            assert not shown or is_shown(told, shown), f"{command}: not {shown} but\n{told}"
 
     def _bash(self, block: Block) -> None:
         self._shell(block.text, block.status)
@@ -122,7 +123,18 @@ class Reader:
         told = f"{done.stdout}{done.stderr}"
         assert done.returncode == status, f"{script} exits with {done.returncode}:\n{told}"
         self._cwd = Path(self._note.read_text().strip())
-        return told
+        return str(done.stdout)
+
+
+def is_shown(printed: str, shown: list[str]) -> bool:
+    """Whether what was printed to stdout is what a document shows of it: each line, or "..." for any number of them.
+
+    How wide columns are depends on their other rows, so runs of spaces count as one.
+    """
+    lines = ["(?:.*\n)*" if line == "..." else re.escape(" ".join(line.split())) + "\n" for line in shown]
+    return bool(
+        re.fullmatch("".join(lines), "".join(f"{' '.join(line.split())}\n" for line in printed.splitlines()))
+    )
 
 
 def stood_in(text: str) -> str:
@@ -171,15 +183,17 @@ def test_readme_runs(make_installation: Callable[..., Any], checkout: Path) -> N
     assert (checkout / "again.mp4").read_bytes() == (checkout / "ball.mp4").read_bytes()
 
 
-def test_plugin_guide_runs(installed: Any, checkout: Path) -> None:
-    Reader(installed, checkout).follow((ROOT / "docs" / "plugin-guide.md").read_text())
+@pytest.mark.parametrize("page", PAGES)
+def test_page_for_authors_runs(page: str, installed: Any, tmp_path: Path) -> None:
+    Reader(installed, tmp_path).follow((ROOT / page).read_text())
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("```console\n$ fv modles\n```\n", "exits with 2"),
-        ("```console\n$ fv --version\nfv 9.9.9\n```\n", "no 'fv 9.9.9'"),
+        ("```console\n$ fv --version\nfv 9.9.9\n```\n", "not ['fv 9.9.9'] but"),
+        ("```console\n$ fv plugins --check\nwan21 fv-wan21 0.1.0 ready 3 cards\n...\n```\n", "but\nNAME"),
         ("```console\n$ fv explain FV201 --json\n$ false\n```\n", "exits with 1"),
         ("```console\n$ pip install fv-not-here\n```\n", "exits with 1"),
         ("```bash\ncd /nowhere\ntrue\n```\n", "exits with 1"),
@@ -259,9 +273,46 @@ def test_a_line_that_does_not_parse_is_found(line: str) -> None:
         parse(line)
 
 
+@pytest.mark.parametrize("readme", PLUGIN_READMES, ids=lambda path: path.parent.name)
+def test_the_commands_of_a_plugin_run_or_parse(
+    readme: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks install the plugin and run its small models; those that need a download parse."""
+    text = readme.read_text()
+    found = blocks(text)
+    assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(found)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ran = 0
+    for block in found:
+        assert block.language == "console", block.text
+        assert block.run or re.fullmatch(r"not run: \w.{10,}", block.mark)
+        for line, _ in block.commands():
+            if line.startswith("pip "):
+                assert shlex.split(line, comments=True) == [
+                    "pip",
+                    "install",
+                    "./",
+                    f"./plugins/{readme.parent.name}",
+                ]
+                continue
+            parse(line)
+            if block.run:
+                assert run(shlex.split(line, comments=True)[1:]) == 0, line
+                ran += 1
+    assert ran
+
+
 def test_guide_maps_every_state_of_a_plugin_to_its_code() -> None:
     text = (ROOT / "docs" / "plugin-guide.md").read_text()
     rows = re.findall(r"^\| (\w+) \| (FV\w{3}) \| [^|]+ \| [^|]+ \|$", text, re.MULTILINE)
     assert {code: state for state, code in rows} == {**STATES, "FV2xx": PluginState.INVALID}
     assert {state for state, _ in rows} == {state for state in PluginState if not state.works}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_for_authors_stay_short_and_link_to_what_is_there(page: str) -> None:
+    text = (ROOT / page).read_text()
     assert len(text.splitlines()) <= 150
+    links = re.findall(r"\]\(([^)#]+)", text)
+    assert links and [link for link in links if not (ROOT / "docs" / link).exists()] == []
