@@ -16,6 +16,7 @@ from fv_core.cli.options import Options
 from fv_core.cli.output import Out
 from fv_core.cli.settings import ConfiguredCommand
 from fv_core.cli.sources import sources
+from fv_core.plugins import record_of
 from fv_core.request import TaskType
 
 _once = partial(click.option, allow_from_autoenv=False)  # makes sense for one run: no variable, no setting
@@ -107,9 +108,16 @@ def generate(ctx: click.Context, /, **given: Any) -> None:
     the user's config.toml (table [generate]), then the card.
     """
     flags = frozenset(name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE)
-    options = Options(**given, flags=flags, sources=sources(ctx))
+    options = Options(**given, folder=_folder(), flags=flags, sources=sources(ctx))
     options.check()
     _generate(options, ctx.ensure_object(Out))
+
+
+def _folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # it is gone: what needs it will tell
+        return Path()
 
 
 def _generate(options: Options, out: Out) -> None:
@@ -118,6 +126,9 @@ def _generate(options: Options, out: Out) -> None:
     from fv_core.cli.targets import targets
 
     wanted = asked(options)
+    record = record_of(wanted.card)
+    if record is not None and record.reason:
+        out.warning(f"{'; '.join(record.reason.splitlines())}; {record.remedy}")
     files = targets(wanted, options)
     if options.dry_run:
         from fv_core.cli.dry_run import tell_plan

@@ -21,6 +21,7 @@ from fv_core.cli.sources import variable
 from fv_core.cli.spelling import meant
 from fv_core.cli.stdout import close_stdout
 from fv_core.errors import FvError, RequestError, RunError
+from fv_core.switch import is_on
 
 
 class Verb(NamedTuple):
@@ -96,6 +97,7 @@ def fv(ctx: click.Context, plugins: str | None, quiet: bool, color: str) -> None
     """Run deployable video models: the weights and the loop that they assume, as one validated card."""
     out = ctx.ensure_object(Out)
     out.quiet, out.color = quiet, color
+    is_on("FV_DEBUG")  # refused now rather than beside another error
     ctx.with_resource(out.keeping_stdout())
     if any(name.startswith("FV_") for name in os.environ):
         from fv_core.cli.variables import unknown_variables  # loads every verb's options

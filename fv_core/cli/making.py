@@ -90,17 +90,17 @@ def _write(clip: Clip, target: Target, out: Out) -> None:
             out.lines(*(clip.text or "").split("\n"))
         return
     written = target.write_clip(clip)
-    facts["path"] = str(written)
+    facts["path"] = str(target.shown(written))
     out.done.append(facts)
     actions = target.write_actions(clip, written)
-    facts["action"] = None if actions is None else str(actions)
+    facts["action"] = None if actions is None else str(target.shown(actions))
     for path in (written, actions):
         if as_text and path is not None:
-            out.path(path)
+            out.path(target.shown(path))
     for notice in _left_out(clip, written):
         out.notice(notice)
     if sidecar := target.write_sidecar(clip, written):
-        facts["sidecar"] = str(sidecar)
+        facts["sidecar"] = str(target.shown(sidecar))
 
 
 def _left_out(clip: Clip, written: Path) -> Iterator[str]:

@@ -22,6 +22,7 @@ class Options:
 
     Args:
         repeat: the sidecar of `--from`.
+        folder: what relative outputs are in: the working folder before any plugin was loaded.
         flags: names of those given on this command line.
         sources: the variable or the key of a file that each of the others comes from, by name.
     """
@@ -56,6 +57,7 @@ class Options:
     scale: int
     as_json: bool
     as_events: bool
+    folder: Path
     flags: frozenset[str]
     sources: Mapping[str, str]
 

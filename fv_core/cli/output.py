@@ -15,7 +15,8 @@ from typing import Final
 import click
 
 from fv_core.cli.stdout import kept
-from fv_core.errors import FvError, ResourceError
+from fv_core.errors import FvError, RequestError, ResourceError
+from fv_core.switch import is_on
 
 EVENTS_SCHEMA: Final = 1
 """Version of what `--events` prints; raised when a line changes its meaning."""
@@ -118,7 +119,7 @@ class Out:
 
     def error(self, error: FvError) -> None:
         """Why the command failed. With FV_DEBUG=1 its traceback too."""
-        if os.environ.get("FV_DEBUG", "0") not in ("", "0"):
+        if _debugs():
             self._stderr("".join(traceback.format_exception(error)).rstrip())
         if self.as_json or self.as_events:
             told: dict[str, object] = {"error": error.to_json()}
@@ -182,6 +183,13 @@ def human_bytes(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count} B"
+
+
+def _debugs() -> bool:
+    try:
+        return is_on("FV_DEBUG")
+    except RequestError:  # which is the error that is being told
+        return False
 
 
 def _one_line(text: str) -> str:

@@ -137,6 +137,8 @@ def new(out: Out, name: str, path: Path | None, kind: str, as_json: bool) -> Non
         raise click.UsageError(f"{name!r} is not a name for a plugin: a-z and 0-9, in words that - joins.")
     if any(record.name == name for record in default_registry().records()):
         raise click.UsageError(f"a plugin {name} is installed, and two of one name exclude each other.")
+    if (taken := skeleton.taken(name)) is not None:
+        raise click.UsageError(f"{taken} is installed, and the new plugin would replace it.")
     folder = Path(f"fv-{name}") if path is None else path
     files = skeleton.write(kind, name, folder)
     if as_json:

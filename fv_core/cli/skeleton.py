@@ -9,10 +9,12 @@ import json
 import re
 import sys
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from fv_core.errors import RequestError
+from fv_core.plugins.discovery import installed_version
 
 KINDS: Final = {"model": "echo", "interceptor": "halfskip"}
 """What a plugin can bring, and the tutorial plugin that shows it."""
@@ -30,6 +32,14 @@ $ fv plugins check .
 $ pytest
 ```
 """
+
+
+def taken(name: str) -> str | None:
+    """The installed distribution or package that a plugin of this name would replace, fv's own included."""
+    dist, package = f"fv-{name}", f"fv_{_word(name)}"
+    if installed_version(dist) is not None:
+        return f"the distribution {dist}"
+    return f"the package {package}" if find_spec(package) is not None else None
 
 
 def write(kind: str, name: str, folder: Path) -> list[Path]:
@@ -75,7 +85,11 @@ def _marked(text: str, tutorial: str) -> str:
 
 
 def _named(text: str, name: str) -> str:
-    return text.replace("@WORD@", re.sub(r"[.-]", "_", name)).replace("@NAME@", name)
+    return text.replace("@WORD@", _word(name)).replace("@NAME@", name)
+
+
+def _word(name: str) -> str:
+    return re.sub(r"[.-]", "_", name)
 
 
 def _skeletons() -> dict[str, dict[str, str]]:

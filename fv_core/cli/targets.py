@@ -15,13 +15,15 @@ from fv_core.request import ResolvedRequest, Size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One clip's files. `path` None is an automatic name, taken when the clip is written; a text alone needs no file.
+    """One clip's files. A relative `path` is of `folder`, wherever the process has gone meanwhile.
 
-    `yielded` names the artifacts to come, `sample_rate` is that of their sound, 0 for silence; `image` says that one
-    frame is all that the task makes.
+    `path` None is an automatic name, taken when the clip is written; a text alone needs no file. `yielded` names the
+    artifacts to come, `sample_rate` is that of their sound, 0 for silence; `image` says that one frame is all that
+    the task makes.
     """
 
     path: Path | None
+    folder: Path
     yielded: tuple[str, ...]
     sample_rate: int
     image: bool
@@ -46,6 +48,13 @@ class Target:
         if "video" not in self.yielded:
             return ".npy" if "action" in self.yielded else ".txt"
         return ".png" if self.image else ".mp4"
+
+    def shown(self, written: Path) -> Path:
+        """A file that was written, as its name was given."""
+        given = self.path is not None and self.path.is_absolute()
+        return (
+            written if given or not written.is_relative_to(self.folder) else written.relative_to(self.folder)
+        )
 
     def check(self, settled: ResolvedRequest) -> None:
         """Raises:
@@ -72,8 +81,8 @@ class Target:
         FvError: FV315, FV307 or FV403, as `Clip.save`.
         """
         if self.path is None:
-            return clip.save_automatic(suffix=self.suffix, scale=self.scale)
-        return clip.save(self.path, force=self.force, scale=self.scale)
+            return clip.save_automatic(self.folder, suffix=self.suffix, scale=self.scale)
+        return clip.save(self.folder / self.path, force=self.force, scale=self.scale)
 
     def write_actions(self, clip: Clip, written: Path) -> Path | None:
         """The file of the actions beside a clip that shows them, `circle.mp4.action.npy`; None where there are none.
@@ -94,7 +103,8 @@ class Target:
         """
         if not self.sidecar:
             return None
-        return write_sidecar(self.path or written, clip, scale=self.scale, force=self.force)
+        named = written if self.path is None else self.folder / self.path
+        return write_sidecar(named, clip, scale=self.scale, force=self.force)
 
 
 def targets(asked: Asked, options: Options) -> list[Target]:
@@ -118,6 +128,7 @@ def _target(asked: Asked, request: ResolvedRequest, path: Path | None, options: 
     yielded = tuple(program.yields(request))
     return Target(
         path=path,
+        folder=options.folder,
         yielded=yielded,
         sample_rate=program.sample_rate if "audio" in yielded else 0,
         image=program.fixed.get("frames") == 1,

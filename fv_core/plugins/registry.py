@@ -21,6 +21,7 @@ from fv_core.plugins.allow import VARIABLE, allowed
 from fv_core.plugins.record import LoadedPlugin, PluginRecord, PluginState
 from fv_core.plugins.source import drifted
 from fv_core.plugins.verdict import pending_fault
+from fv_core.switch import is_on
 
 R = TypeVar("R")
 
@@ -53,10 +54,10 @@ class Registry:
         """The plugin `name`, all of it checked.
 
         Raises:
-            FvError: FV113 there is none, else the first finding that keeps it from working.
+            FvError: FV113 there is none, else the first finding that keeps it, strict any plugin, from working.
         """
         if self._strict:
-            self._refuse_any(one for one in self._records if not one.state.works)
+            self._refuse_any()
         return self._working(self._named(name))
 
     def findings(self, name: str) -> tuple[FvError, ...]:
@@ -170,11 +171,11 @@ class Registry:
 
     def _working_ones(self) -> list[LoadedPlugin]:
         if self._strict:
-            self._refuse_any(self._records)
+            self._refuse_any()
         return [plugin for plugin in map(self._load, self._records) if not plugin.findings]
 
-    def _refuse_any(self, records: Iterable[PluginRecord]) -> None:
-        for record in records:
+    def _refuse_any(self) -> None:
+        for record in self._records:
             if record.state is not PluginState.BLOCKED:
                 self._working(record)
 
@@ -208,9 +209,10 @@ def default_registry() -> Registry:
 
     Raises:
         PluginError: FV112, `FV_PLUGINS` names a plugin that is not installed.
+        RequestError: FV316, `FV_STRICT_PLUGINS` is neither yes nor no.
     """
     records = allowed(discovery.discover(), os.environ.get(VARIABLE), _LIMITED_BY.get())
-    return Registry(records, strict=os.environ.get("FV_STRICT_PLUGINS", "0") not in ("", "0"))
+    return Registry(records, strict=is_on("FV_STRICT_PLUGINS"))
 
 
 @contextmanager

@@ -246,3 +246,33 @@ def test_from_refuses_what_is_no_sidecar(fv: Fv, work: Path) -> None:
         told = fv("generate", "--from", name)
         assert (told.code, told.out) == (2, "")
         assert told.err.startswith(f"error[FV311]: sidecar '{name}': ")
+
+
+def test_a_plugin_that_leaves_the_folder_at_import_takes_no_output_along(
+    fv: Fv, work: Path, install_dists: Callable[..., Path]
+) -> None:
+    package = install_dists("good") / "fv_good" / "__init__.py"
+    package.write_text(package.read_text().replace("fv_api = 1", "fv_api = 1\nimport os\nos.chdir('/')"))
+    told = fv("generate", "cat", "--model", "good/tiny", "--seed", "1", *SHORT, "-o", "z.npy", "--sidecar")
+    assert (told.code, told.out) == (0, "z.npy\n")
+    assert sorted(path.name for path in work.iterdir()) == ["z.npy", "z.npy.json"]
+    assert "warning: plugin good (fv-good 0.3.1), when it was imported, changed the working folder to /" in told.err
+
+
+def test_outputs_stay_where_they_were_asked_while_components_move(
+    fv: Fv, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fv_core import Engine
+
+    run = Engine.run
+
+    def moving(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.chdir(tmp_path)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(Engine, "run", moving)
+    for given in (("-o", "z.npy"), ("-o", "../work/y.npy"), ("-o", str(work / "x.npy")), ()):
+        monkeypatch.chdir(work)
+        told = fv("generate", "cat", "--seed", "1", *SHORT, *given)
+        assert (told.code, told.out) == (0, f"{given[1] if given else 'cat-1.mp4'}\n")
+    assert sorted(path.name for path in work.iterdir()) == ["cat-1.mp4", "x.npy", "y.npy", "z.npy"]

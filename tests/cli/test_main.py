@@ -211,6 +211,23 @@ def test_debugging_shows_the_traceback(fv: Fv, monkeypatch: pytest.MonkeyPatch) 
     assert "error[FV599]: " in told.err
 
 
+@pytest.mark.parametrize(("value", "shown"), [("true", True), ("off", False), ("False", False)])
+def test_debugging_is_switched_as_options_are(
+    fv: Fv, monkeypatch: pytest.MonkeyPatch, value: str, shown: bool
+) -> None:
+    monkeypatch.setenv("FV_DEBUG", value)
+    assert ("Traceback" in fv("explain", "FV1").err) is shown
+    monkeypatch.setenv("FV_QUIET", value)
+    assert fv("explain", "FV302").code == 0
+
+
+def test_a_switch_that_is_neither_yes_nor_no_is_refused(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FV_DEBUG", "maybe")
+    told = fv("explain", "FV302")
+    assert (told.code, told.out) == (2, "")
+    assert told.err.startswith("error[FV316]: FV_DEBUG 'maybe': is neither yes nor no (legal: 1, true, yes, on;")
+
+
 def test_an_interrupt_exits_with_130(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(code: str) -> None:
         raise KeyboardInterrupt

@@ -122,3 +122,18 @@ def test_what_is_no_name_is_refused(fv: Fv, work: Path, name: str) -> None:
 def test_the_name_of_an_installed_plugin_is_refused(fv: Fv, work: Path) -> None:
     assert "a plugin wan21 is installed" in fv("plugins", "new", "wan21").err
     assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [("core", "the distribution fv-core"), ("bound", "the package fv_bound"), ("good", "a plugin good")],
+)
+def test_a_name_that_is_taken_is_refused(
+    fv: Fv, work: Path, name: str, taken: str, install_dists: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = install_dists("good")
+    (site / "fv_bound.py").touch()
+    told = fv("plugins", "new", name)
+    assert (told.code, told.out) == (2, "")
+    assert f"{taken} is installed" in told.err
+    assert list(work.iterdir()) == []

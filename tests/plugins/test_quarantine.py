@@ -145,11 +145,37 @@ def test_pip_leaves_what_the_tests_write(install_dists: Install, tmp_path: Path)
 def test_strict_raises_for_any_plugin_that_does_not_work(install_dists: Install) -> None:
     install_dists("good", "raising_cards")
     strict = Registry(discover(), strict=True)
-    assert strict.load("good").record.state is PluginState.READY
-    with pytest.raises(FvError) as caught:
-        strict.cards()
-    assert caught.value.code == "FV117"
+    for call in (strict.cards, lambda: strict.load("good"), lambda: strict.find_card("good/tiny")):
+        with pytest.raises(FvError) as caught:
+            call()
+        assert caught.value.code == "FV117"
     install_dists("incompatible")
     with pytest.raises(FvError) as caught:
         Registry(discover(), strict=True).load("good")
     assert caught.value.code == "FV109"
+
+
+@pytest.mark.parametrize(
+    ("value", "strict"),
+    [("1", True), ("On", True), ("0", False), ("false", False), (" no ", False), ("", False)],
+)
+def test_the_switch_is_read_like_every_other(
+    value: str, strict: bool, install_dists: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_dists("good", "raising_cards")
+    monkeypatch.setenv("FV_STRICT_PLUGINS", value)
+    if strict:
+        with pytest.raises(FvError, match="raising-cards"):
+            find_card("good/tiny")
+    else:
+        assert find_card("good/tiny")
+
+
+def test_a_switch_that_is_neither_yes_nor_no_is_refused(
+    install_dists: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_dists("good")
+    monkeypatch.setenv("FV_STRICT_PLUGINS", "maybe")
+    with pytest.raises(FvError) as caught:
+        default_registry()
+    assert (caught.value.code, caught.value.value) == ("FV316", "maybe")

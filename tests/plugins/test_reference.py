@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from fv_core.errors import PluginError
+from fv_core.errors import FvError, PluginError
 from fv_core.plugins.reference import resolve_reference
 
 
@@ -23,3 +25,19 @@ def test_what_does_not_resolve_is_refused_by_name(reference: str) -> None:
     assert caught.value.code == "FV105"
     assert "toy/tiny" in caught.value.message
     assert repr(reference) in caught.value.message
+
+
+def test_an_import_leaves_the_process_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "restless_module.py").write_text("import os\nos.chdir('/')\nvalue = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert resolve_reference("restless_module:value", owner="x") == 1
+    assert Path.cwd() == tmp_path
+
+
+def test_a_base_exception_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaving_module.py").write_text("raise GeneratorExit\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(FvError) as caught:
+        resolve_reference("leaving_module:value", owner="x")
+    assert caught.value.code == "FV105"

@@ -82,7 +82,8 @@ REQUEST: Final = (
     ),
     row(
         "FV316", "setting is not legal", 2, 400, "invalid_setting",
-        "A configuration file holds an unknown key or a value of the wrong type, or an engine is given the same "
+        "A configuration file holds an unknown key or a value of the wrong type, a switch in the environment "
+        "(`FV_DEBUG`, `FV_STRICT_PLUGINS`) is neither yes nor no, or an engine is given the same "
         "interceptor twice.",
     ),
     row(
