@@ -18,6 +18,8 @@ from fv_core.weights.store import locate
 if TYPE_CHECKING:
     from fv_core.runtime.estimate import RunPlan
 
+_UNSTATED = "not stated"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
@@ -101,7 +103,11 @@ def _request(plan: _Plan) -> Iterator[str]:
 
 def _components(run: RunPlan) -> list[tuple[str, str, str]]:
     return [
-        (name, human_bytes(size), human_bytes(run.activations.get(name, 0)))
+        (
+            name,
+            human_bytes(size),
+            human_bytes(run.activations[name]) if name in run.activations else _UNSTATED,
+        )
         for name, size in run.weights.items()
     ]
 
@@ -113,6 +119,8 @@ def _memory(plan: _Plan) -> Iterator[str]:
     }
     for mode, needed in modes.items():
         yield f"{mode:<20} {human_bytes(needed):>10}{'' if plan.fits(needed) else '  (does not fit)'}"
+    if unstated := [name for name in plan.run.weights if name not in plan.run.activations]:
+        yield f"  without the working memory of {', '.join(unstated)}, which the card does not state"
     yield f"{f'free on {plan.device}':<20} {human_bytes(plan.free_bytes):>10}"
     unable = "  (one at a time needs an accelerator)" if plan.device == "cpu" else ""
     yield f"{'offload':<20} {plan.run.offload:>10}{unable}"
@@ -130,7 +138,7 @@ def _document(plan: _Plan) -> dict[str, object]:
         "weights": None if plan.folder is None else str(plan.folder),
         "weights_missing": plan.missing,
         "weight_bytes": dict(run.weights),
-        "working_bytes": dict(run.activations),
+        "working_bytes": {name: run.activations.get(name) for name in run.weights},
         "peak_bytes": run.peak_bytes,
         "peak_bytes_offloaded": run.peak_bytes_offloaded,
         "free_bytes": plan.free_bytes,

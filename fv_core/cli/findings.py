@@ -103,7 +103,10 @@ def resolve_plugin(plugin: LoadedPlugin) -> list[FvError]:
 
 
 def resolve_card(card: ModelCard) -> list[FvError]:
-    """FV105 for each reference that does not resolve; FV202, FV204, FV206 and FV221 for what loops refuse."""
+    """FV105 for each reference that does not resolve, FV122 for a prediction of memory that fails; FV202, FV204, FV206
+    and FV221 for what loops refuse.
+    """
+    from fv_core.runtime.estimate import check_activations
     from fv_core.runtime.instance import build_loop  # loops load torch
     from fv_core.runtime.params import build_loops
 
@@ -116,7 +119,7 @@ def resolve_card(card: ModelCard) -> list[FvError]:
     if card.parity is not None:
         named = [reference for reference in (card.parity.runner, card.parity.probes) if reference]
         references += [(f"{card.model_id} parity", reference) for reference in named]
-    found = list(_unresolved(references))
+    found = list(_unresolved(references)) or list(_raised(partial(check_activations, card)))
     loops = [error for loop_id in card.loops for error in _raised(partial(build_loop, card, loop_id))]
     return found + (loops or list(_raised(partial(build_loops, card))))
 

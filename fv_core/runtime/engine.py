@@ -28,6 +28,7 @@ from fv_core.runtime.engine_options import by_id, checked_offload, checked_weigh
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan, plan_run
 from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
+from fv_core.runtime.faults import unforeseen
 from fv_core.runtime.inputs import Inputs
 from fv_core.runtime.instance import ModelInstance, Offload, closed
 from fv_core.runtime.job import Job, Observer, advance
@@ -372,16 +373,16 @@ class Engine:
     ) -> Job | FvError:
         try:
             return self.start(request, numerics=numerics, cancel=cancel, observer=observer)
-        except FvError as error:
-            return error
+        except Exception as error:  # one request's fault, whatever it is, is not its neighbours'
+            return unforeseen(error, f"the start of a request for {request.model or 'the default model'}")
 
     def _outcome(self, request: Request, job: Job | FvError) -> Result:
         if isinstance(job, FvError):
             return Result(request=request, clip=None, error=job)
         try:
             return Result(request=request, clip=self.clip(job), error=None)
-        except FvError as error:
-            return Result(request=request, clip=None, error=error)
+        except Exception as error:
+            return Result(request=request, clip=None, error=unforeseen(error, f"the clip of {job.run.id}"))
 
 
 @contextmanager

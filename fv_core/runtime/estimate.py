@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 from fv_core.card import Geometry, ModelCard
+from fv_core.errors import PluginError
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import ComponentNode, Node
 from fv_core.request import ResolvedRequest
+
+_FULL = 4
+"""Bytes of a number at full precision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +25,8 @@ class RunPlan:
         request: the settled request.
         steps: steps of every node it runs.
         weights: bytes of each component it needs.
-        activations: peak beside the weights, by component.
-        peak_bytes: peak on the device with all of them resident.
+        activations: peak beside the weights, by component; those whose card does not state it are absent.
+        peak_bytes: peak on the device with all of them resident, without what is not stated.
         peak_bytes_offloaded: peak with one component on the device at a time.
         offload: what the engine would do.
     """
@@ -44,7 +50,9 @@ def component_ids(card: ModelCard, node: Node) -> tuple[str, ...]:
 def weight_bytes(card: ModelCard, ids: tuple[str, ...], dtype_bytes: int) -> dict[str, int]:
     """Bytes of the parameters of each component; one kept in float32 counts 4 bytes each."""
     specs = {component_id: card.components[component_id] for component_id in ids}
-    return {i: spec.parameters * (dtype_bytes if spec.dtype == "card" else 4) for i, spec in specs.items()}
+    return {
+        i: spec.parameters * (dtype_bytes if spec.dtype == "card" else _FULL) for i, spec in specs.items()
+    }
 
 
 def plan_run(
@@ -56,6 +64,9 @@ def plan_run(
         steps: steps of every node.
         dtype_bytes: bytes of one number at the run's precision.
         offload: the engine's mode, told as it is.
+
+    Raises:
+        PluginError: FV105 or FV122, the working memory of a component cannot be predicted.
     """
     nodes = card.programs[request.task].active(request)
     ids = tuple(dict.fromkeys(i for node in nodes for i in component_ids(card, node)))
@@ -73,14 +84,46 @@ def plan_run(
     )
 
 
+def check_activations(card: ModelCard) -> None:
+    """Whether the memory of the card's usual clip can be predicted.
+
+    Raises:
+        PluginError: FV105 or FV122, the first component whose `activation` is of no use.
+    """
+    usual = card.geometry(card.defaults.size, card.defaults.frames)
+    for _ in _activations(card, tuple(card.components), usual, _FULL):
+        pass
+
+
 def _activations(
     card: ModelCard, ids: tuple[str, ...], geometry: Geometry, dtype_bytes: int
 ) -> Iterator[tuple[str, int]]:
     for component_id in ids:
         spec = card.components[component_id]
         if spec.activation:
-            predict = resolve_reference(spec.activation, owner=f"{card.model_id} component {component_id}")
-            yield (
-                component_id,
-                int(predict(geometry, spec.config, dtype_bytes if spec.dtype == "card" else 4)),
-            )
+            owner = f"{card.model_id} component {component_id}"
+            predict = resolve_reference(spec.activation, owner=owner)
+            try:
+                told = predict(geometry, spec.config, dtype_bytes if spec.dtype == "card" else _FULL)
+            except Exception as error:  # whatever the code of a plugin raises
+                raise _unpredicted(
+                    owner, spec.activation, f"raised {type(error).__name__}: {error}"
+                ) from error
+            if not _is_bytes(told):
+                raise _unpredicted(owner, spec.activation, f"returned {told!r}")
+            yield component_id, int(told)
+
+
+def _is_bytes(told: object) -> bool:
+    return isinstance(told, Real) and not isinstance(told, bool) and 0 <= float(told) < math.inf
+
+
+def _unpredicted(owner: str, reference: str, rule: str) -> PluginError:
+    return PluginError(
+        "FV122",
+        name=f"{owner}: activation",
+        value=reference,
+        rule=rule,
+        legal="bytes, a number from 0 up, of (geometry, config, dtype_bytes)",
+        remedy="Correct the function, or leave `activation` out of the card's component.",
+    )

@@ -25,6 +25,20 @@ def as_fv_error(error: Exception, where: str) -> FvError:
     return fault
 
 
+def unforeseen(error: Exception, where: str) -> FvError:
+    """`error` itself if it is fv's; FV402 for failed allocations; FV599 for the rest."""
+    if isinstance(error, FvError) or _is_out_of_memory(error):
+        return as_fv_error(error, where)
+    fault = RunError(
+        "FV599",
+        name=where,
+        rule=f"failed in a way that fv did not foresee: {type(error).__name__}: {error}",
+        remedy="FV_DEBUG=1 shows the traceback.",
+    )
+    fault.__cause__ = error
+    return fault
+
+
 def loading_fault(error: Exception, where: str, files: Sequence[Path]) -> FvError:
     """`error` itself if it is fv's; FV402 for failed allocations; FV253 for files at fault; FV120 for the rest.
 

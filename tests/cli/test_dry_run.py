@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fv_core.card import ModelCard
+from fv_core.plugins import find_card
+from fv_core.runtime import estimate
 from fv_core.runtime.instance import ModelInstance
 
 Fv = Callable[..., Any]
@@ -86,3 +91,21 @@ def test_a_plan_tells_what_auto_offload_means_here_and_refuses_what_is_impossibl
     assert "needs an accelerator" in told.out
     refused = fv("generate", "a cat", "--device", "cpu", "--dry-run", "--offload", "component")
     assert (refused.code, refused.out) == (2, "")
+
+
+def test_working_memory_that_the_card_does_not_state_is_told_so(
+    fv: Fv, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = find_card("wan21/tiny")
+    silent = {name: replace(spec, activation="") for name, spec in card.components.items() if name == "vae"}
+    monkeypatch.setattr(estimate, "_activations", partial(_with, estimate._activations, silent))
+    told = fv("generate", "a cat", "--model", "wan21/tiny", "--device", "cpu", "--dry-run")
+    assert any(line.split()[0::3] == ["vae", "not"] for line in told.out.splitlines() if "stated" in line)
+    assert "  without the working memory of vae, which the card does not state\n" in told.out
+    plan = fv("generate", "a cat", "--model", "wan21/tiny", "--device", "cpu", "--dry-run", "--json").json
+    assert plan["working_bytes"]["vae"] is None
+    assert plan["working_bytes"]["text"] > 0
+
+
+def _with(activations: Any, changed: dict[str, Any], card: ModelCard, *rest: Any) -> Any:
+    return activations(replace(card, components={**card.components, **changed}), *rest)

@@ -82,7 +82,7 @@ REQUEST = record(
 )  # fmt: skip
 PLAN = record(
     request=REQUEST, seeds=several(WHOLE), outputs=several(TEXT), device=TEXT, dtype=TEXT, steps=WHOLE,
-    weights=maybe(TEXT), weights_missing=maybe(TEXT), weight_bytes=mapping(WHOLE), working_bytes=mapping(WHOLE),
+    weights=maybe(TEXT), weights_missing=maybe(TEXT), weight_bytes=mapping(WHOLE), working_bytes=mapping(maybe(WHOLE)),
     peak_bytes=WHOLE, peak_bytes_offloaded=WHOLE, free_bytes=WHOLE, offload=TEXT,
 )  # fmt: skip
 ENVIRONMENT = record(

@@ -6,12 +6,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fv_core.plugins import Registry
+from fv_core import derive
+from fv_core.cli.findings import resolve_card
+from fv_core.plugins import Registry, find_card
 from fv_core.plugins.discovery import discover
 
 Fv = Callable[..., Any]
@@ -248,3 +251,11 @@ def test_check_refuses_what_is_no_plugin(fv: Fv, work: Path, text: str | None, w
 
 def test_check_refuses_what_is_no_folder(fv: Fv, work: Path) -> None:
     assert fv("plugins", "check", work / "absent").code == 2
+
+
+def test_check_of_a_card_finds_a_prediction_of_memory_that_fails() -> None:
+    card = find_card("wan21/tiny")
+    vae = replace(card.components["vae"], activation="builtins:len")
+    (found,) = resolve_card(derive(card, components={**card.components, "vae": vae}))
+    assert (found.code, found.value) == ("FV122", "builtins:len")
+    assert resolve_card(card) == []

@@ -105,4 +105,9 @@ PLUGIN: Final = (
         "FV121", "hook is not marked", 3, 503, "plugin_unavailable",
         "A function has the name of one of fv's hooks but not the mark `@hookimpl`, without which it is never called.",
     ),
+    row(
+        "FV122", "memory cannot be predicted", 3, 503, "plugin_unavailable",
+        "The function that a card names as a component's `activation` raised, or returned something else than a number "
+        "of bytes. It is called as `predict(geometry, config, dtype_bytes)` before anything is loaded.",
+    ),
 )  # fmt: skip
