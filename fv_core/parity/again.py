@@ -1,4 +1,4 @@
-"""A run in a new process: ordered by one file, its bits told by another.
+"""Runs in a new process: ordered by one file, their bits and what they changed of the process told by another.
 
 python -m fv_core.parity.again ORDER.json
 """
@@ -9,6 +9,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,20 +19,31 @@ import torch
 from fv_core import codec
 from fv_core.card import ModelCard
 from fv_core.parity.bits import Bits, bits
-from fv_core.parity.trial import Trial
+from fv_core.parity.process import changes, process_state
 from fv_core.request import Request
 from fv_core.runtime.engine import Engine
 
 _HASH_SEED = "4099"
 
 
-def run_again(trial: Trial, request: Request) -> Bits | str:
-    """The bits of a request in a new process with another hash seed; what that process said last where it failed."""
-    weights = None if trial.weights is None else str(trial.weights)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """What runs in a new process came to: the bits of each, and what they changed of it, a sentence each."""
+
+    bits: tuple[Bits, ...]
+    changed: tuple[str, ...]
+
+
+def run_again(card: ModelCard, requests: Sequence[Request], engine: Mapping[str, str | None]) -> Again | str:
+    """The requests in a new process with another hash seed; what that process said last where it failed.
+
+    Args:
+        engine: device, dtype and weights, as `Engine` takes them.
+    """
     order = {
-        "card": json.loads(trial.card.to_json()),
-        "request": codec.encode(request),
-        "engine": {"device": str(trial.engine.device), "dtype": trial.dtype, "weights": weights},
+        "card": json.loads(card.to_json()),
+        "requests": [codec.encode(request) for request in requests],
+        "engine": dict(engine),
         "threads": torch.get_num_threads(),
     }
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -45,22 +58,32 @@ def run_again(trial: Trial, request: Request) -> Bits | str:
         )
         if done.returncode != 0:
             return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        told: dict[str, str] = json.loads(_answer(file).read_text())
-        return told
+        told = json.loads(_answer(file).read_text())
+        return Again(bits=tuple(told["bits"]), changed=tuple(told["changed"]))
 
 
 def main(file: Path) -> None:
-    """Runs what `file` orders and writes the bits beside it."""
+    """Runs what `file` orders and writes what came of it beside it."""
     order = json.loads(file.read_text())
-    torch.set_num_threads(order["threads"])
     card = ModelCard.from_json(json.dumps(order["card"]))
-    request = codec.decode(Request, order["request"])
+    requests = [codec.decode(Request, one) for one in order["requests"]]
+    torch.set_num_threads(order["threads"])
     with Engine([card], offload="none", **order["engine"]) as engine:
-        _answer(file).write_text(json.dumps(bits(engine.run(request).tensors)))
+        for component in card.components:  # what loading changes, it changes once
+            engine.instance(card.model_id).component(component)
+        before = process_state()
+        found = [bits(engine.run(request).tensors) for request in requests]
+        changed = list(changes(before, process_state()))
+        # Whoever sets the number of threads to what it is already, does it to all.
+        torch.set_num_threads(order["threads"] + 1)
+        before = process_state()
+        engine.run(requests[0])
+        changed += changes(before, process_state())
+    _answer(file).write_text(json.dumps({"bits": found, "changed": list(dict.fromkeys(changed))}))
 
 
 def _answer(file: Path) -> Path:
-    return file.with_suffix(".bits")
+    return file.with_suffix(".told")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -61,29 +62,38 @@ def purity(trial: Trial) -> Finding:
 
 def emission(trial: Trial) -> Finding:
     """Chunks come numbered from 0, in order, and together are the clip's frames."""
-    chunks: list[MediaChunk] = []
+    wrong: list[str] = []
+    of = 0
+    for number, request in enumerate(trial.requests, 1):
+        chunks: list[MediaChunk] = []
 
-    def observe(event: RequestEvent) -> None:
-        if isinstance(event, MediaChunk):
-            chunks.append(event)
+        def observe(event: RequestEvent, chunks: list[MediaChunk] = chunks) -> None:
+            if isinstance(event, MediaChunk):
+                chunks.append(event)
 
-    frames = trial.engine.run(trial.requests[0], observer=observe).frames
-    wrong, shown = [], 0
+        frames = trial.engine.run(request, observer=observe).frames
+        wrong += [f"request {number}: {fault}" for fault in _misplaced(chunks, frames)]
+        of += len(chunks)
+    note = "" if of else "no chunk was emitted"
+    return Finding(wrong=wrong, of=of, counted="chunks out of place", note=note)
+
+
+def _misplaced(chunks: Sequence[MediaChunk], frames: npt.NDArray[np.uint8]) -> Iterator[str]:
+    shown = 0
     for number, chunk in enumerate(chunks):
         if chunk.index != number:
-            wrong.append(f"chunk {number} came with index {chunk.index}")
+            yield f"chunk {number} came with index {chunk.index}"
         elif not np.array_equal(chunk.frames, frames[shown : shown + len(chunk.frames)]):
-            wrong.append(f"chunk {number} is not the clip's frames from {shown} on")
+            yield f"chunk {number} is not the clip's frames from {shown} on"
         shown += len(chunk.frames)
     if chunks and shown != len(frames):
-        wrong.append(f"{shown} frames were emitted, the clip has {len(frames)}")
-    return Finding(wrong=wrong, of=len(chunks), counted="chunks out of place")
+        yield f"{shown} frames were emitted, the clip has {len(frames)}"
 
 
 def _walked(
     trial: Trial, look: Callable[[RequestRun, Work, StepResult], Iterator[str]], counted: str
 ) -> Finding:
-    """Steps the first request by hand, and has every step looked at before it is taken in."""
+    """Steps every request by hand, and has every step looked at before it is taken in."""
     wrong: list[str] = []
     of = 0
 
@@ -91,9 +101,10 @@ def _walked(
     def looked(run: RequestRun, work: Work, result: StepResult) -> None:
         wrong.extend(look(run, work, result))
 
-    with closing(trial.engine.start(trial.requests[0])) as job:
-        for _ in steps(job, looked):
-            of += 1
+    for request in trial.requests:
+        with closing(trial.engine.start(request)) as job:
+            for _ in steps(job, looked):
+                of += 1
     return Finding(wrong=wrong, of=of, counted=counted)
 
 

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from fv_core.errors import Cancelled
 from fv_core.parity.bits import tensors_alive
-from fv_core.parity.trial import Finding, Trial
+from fv_core.parity.trial import Finding, Trial, stride_of
 from fv_core.request import CancelScope
+from fv_core.runtime.engine import Engine
 from fv_core.runtime.instance import ModelInstance
+
+_SPARE = 2**20
+"""Bytes by which the interpreter's own tables may grow."""
 
 
 def cancel(trial: Trial) -> Finding:
-    """Cancelled during any component call, a request makes no other."""
-    wrong, calls = [], _calls(trial)
-    for during in range(1, calls):
-        made = _cancelled(trial, during)
+    """Cancelled during any component call, a request makes no other; those after the first, during a few calls."""
+    wrong, of = [], 0
+    for number, during in _cancels(trial):
+        of += 1
+        made = _cancelled(trial, number, during)
         if made != during:
-            wrong.append(f"cancelled during call {during}, it made {made} calls")
-    return Finding(wrong=wrong, of=calls - 1, counted="cancels after which calls began")
+            wrong.append(f"request {number + 1}, cancelled during call {during}, made {made} calls")
+    return Finding(wrong=wrong, of=of, counted="cancels after which calls began")
 
 
 def cancel_leak(trial: Trial) -> Finding:
     """However far a request was when it was cancelled, everything comes back."""
-    calls = _calls(trial)
+    places = list(_cancels(trial))
 
     def cancels() -> int:
-        for during in range(1, calls):
-            _cancelled(trial, during)
-        return calls - 1
+        for number, during in places:
+            _cancelled(trial, number, during)
+        return len(places)
 
-    return _left_behind(trial, cancels, "cancelled")
+    return left_behind(trial.engine, cancels, "cancelled")
 
 
 def leak(trial: Trial) -> Finding:
@@ -43,28 +49,50 @@ def leak(trial: Trial) -> Finding:
             trial.engine.run(request)
         return len(trial.requests)
 
-    return _left_behind(trial, runs, "finished")
+    return left_behind(trial.engine, runs, "finished")
 
 
-def _left_behind(trial: Trial, requests: Callable[[], int], ended: str) -> Finding:
-    requests()  # what is made once and kept, is made now
-    before, held = tensors_alive(), trial.engine.counters()
-    made = requests()
-    more = max(0, tensors_alive() - before)
+def left_behind(engine: Engine, requests: Callable[[], int], ended: str) -> Finding:
+    """What is alive after the requests of `requests`, run a second time, that was not before: tensors, and memory that
+    Python and numpy have given out.
+    """
+    with _traced():
+        requests()  # what is made once and kept, is made now
+        before, held, memory = tensors_alive(), engine.counters(), tracemalloc.get_traced_memory()[0]
+        made = requests()
+        more, grown = max(0, tensors_alive() - before), tracemalloc.get_traced_memory()[0] - memory
     wrong = [f"{more} tensors are alive after {made} {ended} requests that were not before"] if more else []
-    if trial.engine.counters() != held:
-        wrong.append(f"counters: {held} before, {trial.engine.counters()} after")
+    if grown > _SPARE:
+        wrong.append(f"{grown} bytes are held after {made} {ended} requests that were not before")
+        more += 1
+    if engine.counters() != held:
+        wrong.append(f"counters: {held} before, {engine.counters()} after")
         more += 1
     return Finding(wrong=wrong, of=made, counted=f"tensors left by {ended} requests", figure=more)
 
 
-def _calls(trial: Trial) -> int:
-    """Component calls of the first request."""
-    return _cancelled(trial, 0)
+@contextmanager
+def _traced() -> Iterator[None]:
+    running = tracemalloc.is_tracing()
+    if not running:
+        tracemalloc.start()
+    try:
+        yield
+    finally:
+        if not running:
+            tracemalloc.stop()
 
 
-def _cancelled(trial: Trial, during: int) -> int:
-    """How many forwards the first request makes, cancelled within forward `during`; 0 cancels none."""
+def _cancels(trial: Trial) -> Iterator[tuple[int, int]]:
+    """Where requests are cancelled: the number of each, from 0, and the component call."""
+    for number in range(len(trial.requests)):
+        calls = _cancelled(trial, number, 0)
+        stride = stride_of(number, calls)
+        yield from ((number, during) for during in range(stride, calls, stride))
+
+
+def _cancelled(trial: Trial, number: int, during: int) -> int:
+    """How many forwards request `number` makes, cancelled within forward `during`; 0 cancels none."""
     scope, made = CancelScope(), 0
 
     def forward() -> None:
@@ -75,7 +103,7 @@ def _cancelled(trial: Trial, during: int) -> int:
 
     with _watched(trial.engine.instance(trial.card.model_id), forward):
         try:
-            trial.engine.run(trial.requests[0], cancel=scope)
+            trial.engine.run(trial.requests[number], cancel=scope)
         except Cancelled:
             assert during, "nobody cancelled it"
     return made

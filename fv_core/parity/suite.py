@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fv_core.card import validate
-from fv_core.parity import conduct, endings, gates, neighbours
+from fv_core.parity import conduct, endings, gates, heeding, neighbours
 from fv_core.parity.order import Entry, Ordered
 from fv_core.parity.trial import Finding, Trial
 
@@ -26,6 +26,8 @@ GATES: Final[dict[str, Entry[Trial]]] = {
     "purity": Entry(conduct.purity, _FINITE),
     "emission": Entry(conduct.emission, _FINITE),
     "determinism": Entry(gates.determinism, _FINITE),
+    "process": Entry(gates.process, ("determinism",)),
+    "inputs": Entry(heeding.inputs, ("determinism",)),
     "partition": Entry(neighbours.partition, _FINITE),
     "interleave": Entry(neighbours.interleave, _APART),
     "batch": Entry(neighbours.batch, ("interleave",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -11,10 +12,13 @@ from types import TracebackType
 from typing import Self
 
 from fv_core.card import ModelCard
+from fv_core.parity.again import Again, run_again
 from fv_core.parity.bits import Bits, bits
 from fv_core.request import EVERYTHING, OutputSpec, Request
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.probes import probes
+
+_LOOKS = 4
 
 
 class GateState(StrEnum):
@@ -44,20 +48,29 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a gate counted; `wrong` holds a sentence for each fault, `figure` more than those where given."""
+    """What a gate counted; `wrong` holds a sentence for each fault, `figure` more than those where given.
+
+    `note` is what is worth saying where nothing is wrong.
+    """
 
     wrong: Sequence[str]
     of: int
     counted: str
     figure: int | None = None
+    note: str = ""
 
     def result(self, gate: str) -> GateResult:
         figure = len(self.wrong) if self.figure is None else self.figure
         state = GateState.FAILED if figure else GateState.PASSED
-        detail = self.wrong[0] if self.wrong else ""
+        detail = self.wrong[0] if self.wrong else self.note
         return GateResult(
             gate=gate, state=state, figure=figure, of=self.of, counted=self.counted, detail=detail
         )
+
+
+def stride_of(number: int, places: int) -> int:
+    """Where a gate looks at request `number`, counted from 0: of the first at every place, of others at about four."""
+    return max(1, places // _LOOKS) if number else 1
 
 
 class Trial:
@@ -106,6 +119,30 @@ class Trial:
             FvError: what ended the first that failed.
         """
         return tuple(self.run(request) for request in self.requests)
+
+    @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """How many steps each request takes alone.
+
+        Raises:
+            FvError: what ended the first that failed.
+        """
+        return tuple(map(self._steps, self.requests))
+
+    def _steps(self, request: Request) -> int:
+        with closing(self.engine.start(request)) as job:
+            taken = 0
+            while not job.done:
+                job.step()
+                taken += 1
+        return taken
+
+    @cached_property
+    def again(self) -> Again | str:
+        """All requests in a new process, once for all gates; what that process said last where it failed."""
+        weights = None if self.weights is None else str(self.weights)
+        engine = {"device": str(self.engine.device), "dtype": self.dtype, "weights": weights}
+        return run_again(self.card, self.requests, engine)
 
     def run(self, request: Request) -> Bits:
         """Raises:

@@ -53,6 +53,8 @@ def _probe(card: ModelCard, task: TaskType, *, seed: int, groups: int, **more: o
     }
     if program.fixed.get("frames") == 0:
         del asked["size"]
+    if all("request.negative_prompt" not in node.reads.values() for node in program.nodes):
+        asked.pop("negative_prompt", None)
     return Request(
         prompt=_PROMPT,
         model=card.model_id,

@@ -70,7 +70,7 @@ def settle(request: Request, card: ModelCard, numerics: Numerics, brought: Input
         prompt=_prompt(request),
         negative_prompt=_negative_prompt(request, card, task),
         seed=_seed(request),
-        size=_size(request, card, inputs.size),
+        size=_size(request, card, None if fixed.get("frames") == 0 else inputs.size),
         frames=int(fixed.get("frames", _frames(request, card))),
         fps=fixed.get("fps", _fps(request, card)),
         steps=int(fixed.get("steps", _steps(request, card))),

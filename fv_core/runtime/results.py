@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fv_core.cache import CacheRef
@@ -21,12 +22,13 @@ def finished_clip(job: Job, extensions: Sequence[Enabled]) -> Clip:
     """The artifacts of a job that is done and did not fail.
 
     Raises:
-        RunError: FV501 or FV502, an artifact is not what its kind says.
+        RunError: FV501 or FV502, an artifact is not what its kind says; FV511, the frames are not as many or as large
+            as was asked.
     """
     run = job.run
     found = {name: run.slots[slot] for name, slot in run.artifacts.items()}
     return Clip(
-        frames=frames_from_video(run.tensor(run.artifacts["video"])) if "video" in found else NO_FRAMES,
+        frames=_frames(run) if "video" in found else NO_FRAMES,
         fps=run.request.fps,
         request=run.request,
         used=provenance.used(job, extensions),
@@ -41,6 +43,21 @@ def finished_clip(job: Job, extensions: Sequence[Enabled]) -> Clip:
 
 NO_FRAMES = np.zeros((0, 0, 0, 3), np.uint8)
 """Of a run that makes no picture."""
+
+
+def _frames(run: RequestRun) -> npt.NDArray[np.uint8]:
+    frames, asked = frames_from_video(run.tensor(run.artifacts["video"])), run.request
+    count, height, width, _ = frames.shape
+    if (count, width, height) != (asked.frames, asked.size.width, asked.size.height):
+        raise RunError(
+            "FV511",
+            name=f"clip of {asked.model}",
+            value=f"{count} frames of {width}x{height}",
+            rule="is not what was asked for",
+            legal=f"{asked.frames} frames of {asked.size}",
+            remedy="Report it to the author of the model's plugin: its latent grid or its decoder is wrong.",
+        )
+    return frames
 
 
 def slot_tensor(run: RequestRun, slot: str) -> torch.Tensor:

@@ -69,6 +69,12 @@ class CardConformance:
     def test_seed_decides_the_bits_here_and_in_a_new_process(self, suite: Suite) -> None:
         pass_gate("determinism", suite)
 
+    def test_runs_change_nothing_of_the_process(self, suite: Suite) -> None:
+        pass_gate("process", suite)
+
+    def test_seed_and_prompt_are_heeded(self, suite: Suite) -> None:
+        pass_gate("inputs", suite)
+
     def test_requests_never_reach_into_each_others_caches(self, suite: Suite) -> None:
         pass_gate("partition", suite)
 

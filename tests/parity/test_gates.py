@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from fv_core.errors import RunError
 from fv_core.loop.flow_denoise import FlowState
-from fv_core.parity import endings, gates
+from fv_core.parity import conduct, endings, gates
+from fv_core.parity.heeding import reworded
 from fv_core.parity.suite import GATES, Suite
 from fv_core.parity.trial import GateState, Trial
 from fv_core.runtime import snapshot
@@ -34,7 +36,7 @@ def test_calls_that_go_on_after_a_cancel_are_counted(trial: Trial, monkeypatch: 
     monkeypatch.setattr(Denoiser, "velocity", twice)
     found = endings.cancel(trial).result("cancel")
     assert found.state is GateState.FAILED
-    assert found.figure == 12  # one of the two forwards of each of twelve calls begins after the cancel
+    assert found.figure == 15  # one of the two forwards of each of 15 calls begins after the cancel
     assert "it made" in found.detail
 
 
@@ -66,8 +68,8 @@ def test_references_that_a_request_does_not_give_back_are_counted(
 def test_a_state_that_cannot_be_read_back_is_counted(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fv_core.loop.flow_denoise.FlowDenoise.State", dict)
     found = gates.resume(trial).result("resume")
-    assert (found.state, found.of) == (GateState.FAILED, 12)
-    assert found.figure == 5
+    assert (found.state, found.of) == (GateState.FAILED, 17)  # 12 of the first request, 5 of the second
+    assert found.figure == 7
 
 
 def test_a_resume_that_comes_to_other_bits_is_counted(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,5 +82,57 @@ def test_a_resume_that_comes_to_other_bits_is_counted(trial: Trial, monkeypatch:
 
     monkeypatch.setattr(snapshot, "restore", nudged)
     found = gates.resume(trial).result("resume")
-    assert (found.state, found.figure, found.of) == (GateState.FAILED, 5, 12)
-    assert found.detail == "resumed before step 4, in denoise, it differs"
+    assert (found.state, found.figure, found.of) == (GateState.FAILED, 7, 17)
+    assert found.detail == "resumed before step 4 of request 1, in denoise, it differs"
+
+
+@pytest.mark.parametrize("name", [
+    "Deaf", "SeedBlind", "ImpureUnguided", "KernelUnguided", "LeakOfTensors", "OtherSpatial", "OtherTemporal",
+])  # fmt: skip
+def test_a_broken_twin_fails_its_gate_and_none_before(name: str, kit: Any) -> None:
+    gate, card = kit.FURTHER[name]
+    with Trial(card, device="cpu") as trial:
+        suite = Suite(trial)
+        for needed in GATES[gate].needs:
+            if needed != "determinism":  # starts a process
+                assert suite.result(needed).state is GateState.PASSED
+        assert GATES[gate].gate(trial).result(gate).state is GateState.FAILED
+
+
+def test_a_clip_of_another_length_is_an_error(kit: Any) -> None:
+    with Trial(kit.FURTHER["OtherTemporal"][1], device="cpu") as trial:
+        with pytest.raises(RunError) as caught:
+            trial.engine.run(trial.requests[0])
+        assert caught.value.code == "FV511"
+        assert (caught.value.value, caught.value.legal) == ("17 frames of 32x16", "9 frames of 32x16")
+
+
+def test_what_a_run_changes_of_its_process_is_told(kit: Any) -> None:
+    with Trial(kit.BROKEN["Meddling"], device="cpu") as trial:
+        assert sorted(gates.process(trial).wrong) == [
+            "a run changed environment variable KIT_MEDDLED",
+            "a run changed the number of threads",
+            "a run changed torch's generator",
+        ]
+
+
+def test_prompts_are_reworded_at_the_same_length() -> None:
+    for prompt in (
+        "a red circle moving right over a green square",
+        "waves break",
+        "a red square",
+        "ball",
+        "x",
+    ):
+        others = reworded(prompt)
+        assert others
+        assert prompt not in others
+        assert {(len(one), one.count(" ")) for one in others} == {(len(prompt), prompt.count(" "))}
+
+
+def test_a_card_that_shows_nothing_while_it_decodes_is_told(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fv_core.loop.vae_decode.VaeDecode.emit", lambda *given: ())
+    found = conduct.emission(trial).result("emission")
+    assert (found.state, found.of, found.detail) == (GateState.PASSED, 0, "no chunk was emitted")

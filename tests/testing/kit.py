@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,7 +19,7 @@ from fv_core.loop.flow_denoise import FlowDenoise, FlowPrediction, FlowState
 from fv_core.loop.vae_decode import VaeDecode, VaeDecodeState
 from fv_core.loop.work import StepResult
 from fv_core.request import ResolvedRequest
-from fv_core.testing.tiny import CARD, Denoiser, DenoiserModule, Vae, filled, returned, vae
+from fv_core.testing.tiny import CARD, Denoiser, DenoiserModule, Text, Vae, filled, returned, text, vae
 
 
 class NanDenoiser(Denoiser):
@@ -50,6 +53,49 @@ class OneBuffer(Vae):
         return replace(computed, caches=([self.past],))
 
 
+class Deaf(Denoiser):
+    """Never reads the text."""
+
+    def _shift(self, call: ResolvedCall) -> Tensor:
+        return torch.zeros(())
+
+
+class Memo(Text):
+    """Encodes the first prompt of each length, and takes the others of that length for it."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        self.known: dict[int, list[ComponentOutput]] = {}
+
+    def encode(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        lengths = [len(str(call.rows["text"])) for call in calls]
+        for length, call in zip(lengths, calls, strict=True):
+            self.known.setdefault(length, super().encode([call]))
+        return [self.known[length][0] for length in lengths]
+
+
+class Meddling(Text):
+    """Writes to its process: the environment, the number of threads, and a generator that it never draws from."""
+
+    def encode(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        os.environ["KIT_MEDDLED"] = "1"
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        return super().encode(calls)
+
+
+def deaf(context: LoadContext) -> Deaf:
+    return Deaf(filled(context, DenoiserModule))
+
+
+def memo(context: LoadContext) -> Memo:
+    return Memo(text(context).module)
+
+
+def meddling(context: LoadContext) -> Meddling:
+    return Meddling(text(context).module)
+
+
 def nan_denoiser(context: LoadContext) -> NanDenoiser:
     return NanDenoiser(filled(context, DenoiserModule))
 
@@ -77,6 +123,32 @@ class ImpureUpdate(FlowDenoise):
         new = super().update(state, prediction, result)
         state.latent.zero_()
         return new
+
+
+class ImpureUnguided(ImpureUpdate):
+    """Wipes it where guidance is off."""
+
+    def update(self, state: FlowState, prediction: FlowPrediction, result: StepResult) -> FlowState:
+        if len(result.outputs) > 1:
+            return FlowDenoise.update(self, state, prediction, result)
+        return super().update(state, prediction, result)
+
+
+class KernelUnguided(FlowDenoise):
+    """Scales the latent while it describes a step without guidance."""
+
+    def next(self, state: FlowState) -> WorkPlan | Done:
+        plan = super().next(state)
+        if isinstance(plan, WorkPlan) and len(plan.calls) == 1:
+            state.latent.mul(1.0)
+        return plan
+
+
+class SeedBlind(FlowDenoise):
+    """Draws the same noise for every request."""
+
+    def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> FlowState:
+        return super().init(replace(request, seed=0), inputs, env)
 
 
 CURRENT: list[Tensor] = []
@@ -170,6 +242,28 @@ class WrongOrder(VaeDecode):
         return tuple(replace(one, index=last - one.index) for one in super().emit(old, new))
 
 
+KEPT: list[npt.NDArray[np.float64]] = []
+
+
+class LeakOfArrays(VaeDecode):
+    """Keeps 8 MB for every finished request, in no tensor."""
+
+    def finalize(self, state: VaeDecodeState) -> LoopOutputs:
+        KEPT.append(np.ones(2**20))
+        return super().finalize(state)
+
+
+class LeakOfTensors(VaeDecode):
+    """Keeps a tensor for every finished request."""
+
+    def finalize(self, state: VaeDecodeState) -> LoopOutputs:
+        LEFT.append(torch.ones(1))
+        return super().finalize(state)
+
+
+LEFT: list[Tensor] = []
+
+
 def card(name: str = "good", *, denoise: str = "", decode: str = "", **components: str) -> ModelCard:
     """The card `kit/<name>`; keywords name the parts of this module that it has in place of the sound ones."""
     parts = {
@@ -204,6 +298,20 @@ BROKEN = {
     "SharedReference": card("shared-reference", decode="SharedReference"),
     "OneBuffer": card("one-buffer", vae="one_buffer"),
     "Mixing": card("mixing", denoiser="mixing"),
+    "Memo": card("memo", text="memo"),
+    "Meddling": card("meddling", text="meddling"),
+    "LeakOfArrays": card("leak-of-arrays", decode="LeakOfArrays"),
     "Invalid": derive(GOOD, recipe={"assumes_loop": "flow.unknown/v1"}),
 }
 """By what is wrong with them."""
+
+FURTHER = {
+    "Deaf": ("inputs", card("deaf", denoiser="deaf")),
+    "SeedBlind": ("inputs", card("seed-blind", denoise="SeedBlind")),
+    "ImpureUnguided": ("purity", card("impure-unguided", denoise="ImpureUnguided")),
+    "KernelUnguided": ("next", card("kernel-unguided", denoise="KernelUnguided")),
+    "LeakOfTensors": ("leak", card("leak-of-tensors", decode="LeakOfTensors")),
+    "OtherSpatial": ("finite", derive(GOOD, latent={"spatial": 4})),
+    "OtherTemporal": ("finite", derive(GOOD, latent={"temporal": 2})),
+}
+"""Further twins with the gate that is meant for each: a whole suite for every one takes minutes."""
