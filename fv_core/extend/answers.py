@@ -5,7 +5,7 @@ Components declare no structure of their outputs, so it is learnt: calls of equa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -48,7 +48,7 @@ class Structures:
                 raise RunError(
                     "FV507",
                     name=f"{owner}: output {name} of {place}",
-                    value=given.get(name, _NONE),
+                    value=given.get(name) or _instead(given.keys() - expected.keys()),
                     rule="is not what the component returns",
                     legal=expected.get(name, _NONE),
                     remedy="Switch it off for this engine, or report it to its author.",
@@ -81,6 +81,11 @@ def _words(value: object) -> str:
     if not isinstance(value, Tensor):
         return f"a {type(value).__name__}"
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)} on {value.device}"
+
+
+def _instead(others: Collection[str]) -> str:
+    """That an output is not there, with those that came back and nobody asked for."""
+    return f"{_NONE}, but {', '.join(sorted(others))}" if others else _NONE
 
 
 def _kind(call: ComponentCall) -> Hashable:

@@ -256,6 +256,7 @@ COMPUTED = CallOutput(tensors={"velocity": torch.zeros(2, 3)})
         ({"velocity": torch.zeros(2, 3, device="meta")}, "float32 [2, 3] on meta", "float32 [2, 3] on cpu"),
         ({"velocity": 3.0}, "a float", "float32 [2, 3] on cpu"),
         ({}, "no such output", "float32 [2, 3] on cpu"),
+        ({"velocty": torch.zeros(2, 3)}, "no such output, but velocty", "float32 [2, 3] on cpu"),
         ({"velocity": torch.zeros(2, 3), "x0": torch.zeros(1)}, "float32 [1] on cpu", "no such output"),
     ],
 )  # fmt: skip
