@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
 from fv_core.card import Geometry, ModelCard
 from fv_core.errors import PluginError
 from fv_core.plugins.reference import resolve_reference
-from fv_core.program import ComponentNode, Node
+from fv_core.program import ComponentNode, LoopNode, Node
 from fv_core.request import ResolvedRequest
 
 _FULL = 4
@@ -73,15 +73,32 @@ def plan_run(
     weights = weight_bytes(card, ids, dtype_bytes)
     geometry = card.geometry(request.size, request.frames)
     activations = dict(_activations(card, ids, geometry, dtype_bytes))
+    working = {
+        i: max(sum(activations.get(one, 0) for one in held) for held in _held_with(card, nodes, i))
+        for i in ids
+    }
     return RunPlan(
         request=request,
         steps=steps,
         weights=weights,
         activations=activations,
-        peak_bytes=sum(weights.values()) + max(activations.values(), default=0),
-        peak_bytes_offloaded=max(weights[i] + activations.get(i, 0) for i in ids),
+        peak_bytes=sum(weights.values()) + max(working.values(), default=0),
+        peak_bytes_offloaded=max(weights[i] + working[i] for i in ids),
         offload=offload,
     )
+
+
+def _held_with(card: ModelCard, nodes: Sequence[Node], component_id: str) -> Iterator[set[str]]:
+    """The components whose working memory is held while this one computes: itself, and those of nodes that a stream
+    joins to its own, whose caches and chunks lie side by side.
+    """
+    yield {component_id}
+    for reader in nodes:
+        streamed = {reader.reads[role] for role in reader.streams} if isinstance(reader, LoopNode) else set()
+        joined = [reader, *(node for node in nodes if streamed & set(node.writes.values()))]
+        held = {one for node in joined for one in component_ids(card, node)}
+        if streamed and component_id in held:
+            yield held
 
 
 def check_activations(card: ModelCard) -> None:

@@ -113,3 +113,12 @@ def test_what_is_not_stated_is_not_counted_as_nothing() -> None:
         plan = engine.plan(Request(prompt="a red circle"))
     assert "vae" in plan.weights
     assert "vae" not in plan.activations
+
+
+def test_nodes_that_a_stream_joins_hold_their_memory_side_by_side() -> None:
+    card = find_card("wan-causal/sf-1.3b")
+    with Engine([card], device="cpu", dtype="float32") as engine:
+        plan = engine.plan(Request(prompt="x", model=card.model_id))
+    together = plan.activations["transformer"] + plan.activations["vae"]
+    assert plan.peak_bytes == sum(plan.weights.values()) + max(together, plan.activations["text"])
+    assert plan.peak_bytes_offloaded >= plan.weights["transformer"] + together
