@@ -45,22 +45,24 @@ def read_record(model_id: str) -> PullRecord | None:
         return codec.decode(PullRecord, json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise WeightsError(
-            "FV253",
-            name=f"pull record {path}",
-            rule=f"cannot be read ({error})",
-            remedy=f"`fv weights pull {model_id}` writes it anew; files that are here are not fetched again.",
-        ) from error
+    except (OSError, ValueError, RecursionError) as error:  # the last one of brackets without end
+        raise _unusable(path, model_id, f"cannot be read ({error})") from error
 
 
 def write_record(model_id: str, record: PullRecord) -> None:
-    """Replaces the record of a model, atomically."""
+    """Replaces the record of a model, atomically.
+
+    Raises:
+        WeightsError: FV253, it cannot be written.
+    """
     path = _path(model_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(codec.encode(record), indent=1))
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(codec.encode(record), indent=1))
+        partial.replace(path)
+    except OSError as error:
+        raise _unusable(path, model_id, f"cannot be written ({error})") from error
 
 
 def digest_of(path: Path, kind: str) -> str:
@@ -76,3 +78,12 @@ def digest_of(path: Path, kind: str) -> str:
 
 def _path(model_id: str) -> Path:
     return home() / "weights" / f"{model_id.replace('/', '--')}.json"
+
+
+def _unusable(path: Path, model_id: str, rule: str) -> WeightsError:
+    return WeightsError(
+        "FV253",
+        name=f"pull record {path}",
+        rule=rule,
+        remedy=f"Remove what is there; `fv weights pull {model_id}` writes it anew and fetches no file twice.",
+    )
