@@ -123,13 +123,15 @@ def mismatch(source: Path, rule: str) -> WeightsError:
     )
 
 
-def missing(path: Path, rule: str) -> WeightsError:
+def missing(
+    path: Path, rule: str, *, remedy: str = "Complete the folder, or use one that is whole."
+) -> WeightsError:
     """FV252: something that the layout requires is not there."""
     return WeightsError(
         "FV252",
         name=str(path),
         rule=rule,
-        remedy="Complete the folder, or fetch the model again with `fv weights pull ID`.",
+        remedy=remedy,
     )
 
 

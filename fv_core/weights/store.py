@@ -35,14 +35,15 @@ def locate(card: ModelCard, explicit: Path | None) -> Path | None:
             is missing.
     """
     if explicit is not None:
-        folder = _given(explicit)
+        folder = _given(explicit, card)
     elif card.checkpoint is not None:
         folder = _cached(card, card.checkpoint)
     else:
         return None
     for subfolder in needed_folders(card):
         if not (folder / subfolder).is_dir():
-            fault = missing(folder, f"the subfolder {subfolder}, which {card.model_id} reads, is missing")
+            absent = f"the subfolder {subfolder}, which {card.model_id} reads, is missing"
+            fault = missing(folder, absent, remedy=_otherwise(card))
             raise fault if explicit is not None else _partly_here(card, fault)
     if explicit is None:
         _require_shards(card, folder)
@@ -140,7 +141,7 @@ def verify(card: ModelCard, explicit: Path | None) -> list[Problem]:
         WeightsError: FV251 or FV252, nothing to verify; FV253 the record of the pull is damaged.
         RequestError: FV256, neither a repository nor an explicit folder.
     """
-    folder = _given(explicit) if explicit is not None else _cached(card, checkpoint_of(card))
+    folder = _given(explicit, card) if explicit is not None else _cached(card, checkpoint_of(card))
     record = read_record(card.model_id) if explicit is None else None
     if record is not None and record.revision == folder.name:
         return list(_against_record(folder, record))
@@ -149,10 +150,18 @@ def verify(card: ModelCard, explicit: Path | None) -> list[Problem]:
     ]
 
 
-def _given(folder: Path) -> Path:
+def _given(folder: Path, card: ModelCard) -> Path:
     if not folder.is_dir():
-        raise missing(folder, "it is not a folder" if folder.exists() else "the folder is missing")
+        rule = "it is not a folder" if folder.exists() else "the folder is missing"
+        raise missing(folder, rule, remedy=_otherwise(card))
     return folder
+
+
+def _otherwise(card: ModelCard) -> str:
+    """What to do where the folder that the user names is not the card's."""
+    if card.checkpoint is None:
+        return f"{card.model_id} has no repository: give a whole folder, or leave it out for its own weights."
+    return f"Give a whole folder, or leave it out and fetch one with `fv weights pull {card.model_id}`."
 
 
 def _cached(card: ModelCard, checkpoint: CheckpointManifest) -> Path:

@@ -304,6 +304,19 @@ def test_explicit_folder_must_hold_every_subfolder(tmp_path: Path) -> None:
         locate(CARD, tmp_path)
 
 
+@pytest.mark.parametrize("folder", [".", "absent"])
+def test_what_to_do_about_a_wrong_folder_can_be_done(folder: str, tmp_path: Path) -> None:
+    for card, remedy in (
+        (CARD, f"`fv weights pull {CARD.model_id}`"),
+        (derive(CARD, checkpoint=None), "its own"),
+    ):
+        with pytest.raises(WeightsError) as refusal:
+            locate(card, tmp_path / folder)
+        assert refusal.value.code == "FV252"
+        assert remedy in refusal.value.remedy
+        assert ("pull" in refusal.value.remedy) is (card.checkpoint is not None)
+
+
 def test_verify_names_every_damaged_file_of_a_pull(hub: Hub) -> None:
     folder = Path(pull(hub)["folder"])
     (folder / "vae" / "config.json").unlink()
