@@ -103,7 +103,9 @@ def frames_from_video(video: torch.Tensor) -> npt.NDArray[np.uint8]:
         RunError: a value is not finite (FV501), lies outside [0, 1], or the tensor is no such video (FV502).
     """
     if not video.is_floating_point() or video.ndim != 4 or video.shape[3] != 3 or 0 in video.shape:
-        raise _not_frames(video.dtype, tuple(video.shape), "floating point [F, H, W, 3]")
+        raise _not_frames(
+            str(video.dtype).removeprefix("torch."), tuple(video.shape), "floating point [F, H, W, 3]"
+        )
     low, high = (float(value) for value in video.detach().aminmax())  # NaN anywhere makes both of them NaN
     if not (math.isfinite(low) and math.isfinite(high)):
         raise RunError(
@@ -133,5 +135,5 @@ def _not_frames(dtype: object, shape: tuple[int, ...], legal: str) -> RunError:
         value=f"{dtype} {list(shape)}",
         rule="are not a video",
         legal=f"{legal}, no side empty",
-        remedy="Frames come last but one in time, height, width, channel order; permute them.",
+        remedy="Return them in this type, in the order time, height, width, channel.",
     )

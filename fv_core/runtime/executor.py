@@ -28,6 +28,7 @@ from fv_core.loop import (
     StepResult,
     WorkPlan,
 )
+from fv_core.loop.outputs import described
 from fv_core.request import CancelScope, Numerics
 from fv_core.runtime.faults import as_fv_error
 from fv_core.runtime.instance import ModelInstance
@@ -146,8 +147,8 @@ class _Call:
             return
         self._done(computed.output, caches)
 
-    def fail(self, error: Exception) -> None:
-        self.task.error = as_fv_error(error, f"component {self.call.component}.{self.call.op}")
+    def fail(self, error: Exception, given: str = "") -> None:
+        self.task.error = as_fv_error(error, f"component {self.call.component}.{self.call.op}", given)
 
     def shared_key(self) -> Hashable | None:
         """What must be equal to share a forward with other calls; None: runs alone."""
@@ -204,7 +205,8 @@ def _forward(calls: list[_Call]) -> None:
         outputs = checked(returned, [call.call for call in batch])
     except Exception as error:
         if len({id(call.task) for call in batch}) == 1:
-            first.fail(error)
+            rows = ", ".join(f"{name} {described(row)}" for name, row in first.resolved.rows.items())
+            first.fail(error, given=rows)
             return
         for call in batch:  # whose fault it is shows when each runs alone
             _forward([call])

@@ -12,15 +12,16 @@ from fv_core.errors import FvError, PluginError, ResourceError, RunError, Weight
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
 
-def as_fv_error(error: Exception, where: str) -> FvError:
+def as_fv_error(error: Exception, where: str, given: str = "") -> FvError:
     """`error` itself if it is fv's; FV402 for failed allocations; FV502 for the rest.
 
     Args:
         where: the component and operation, or what else was at work.
+        given: what it worked on, in words: a wrong shape often shows where it is used.
     """
     if isinstance(error, FvError):
         return error
-    fault = _memory(error, where) if _is_out_of_memory(error) else _failed(error, where)
+    fault = _memory(error, where) if _is_out_of_memory(error) else _failed(error, where, given)
     fault.__cause__ = error
     return fault
 
@@ -88,10 +89,10 @@ def _memory(error: Exception, where: str) -> ResourceError:
     )
 
 
-def _failed(error: Exception, where: str) -> RunError:
+def _failed(error: Exception, where: str, given: str) -> RunError:
     return RunError(
         "FV502",
         name=where,
-        rule=f"raised {type(error).__name__}: {error}",
+        rule=f"raised {type(error).__name__}: {error}{f' (given {given})' if given else ''}",
         remedy="FV_DEBUG=1 shows the traceback.",
     )
