@@ -17,11 +17,15 @@ from fv_core.parity.bits import Bits, bits
 from fv_core.parity.taps import steps
 from fv_core.parity.trial import Trial
 from fv_core.plugins import find_interceptor
-from fv_core.request import Request
+from fv_core.request import Numerics, Request
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.executor import Work
 from fv_core.runtime.extensions import enable
+from fv_core.runtime.probes import probes
+from fv_core.runtime.resolve import resolve
 from fv_core.runtime.run import RequestRun
+
+_STEPS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +52,8 @@ class InterceptorTrial:
     """An interceptor and a card to try it on. Use it as a context manager, or `close` it.
 
     It runs as one that alters nothing, so that exact numerics lets it: what is asked here is that its own bits are
-    the same however a request runs. What the card comes to without it is measured first.
+    the same however a request runs. What the card comes to without it is measured first. Requests of fewer than 12
+    steps take 12 where the card allows: an interceptor may begin late.
 
     Args:
         interceptor: an id or a record. params: what it is switched on with; such that it acts on the requests.
@@ -65,7 +70,9 @@ class InterceptorTrial:
         dtype: str = "auto",
         requests: Sequence[Request] | None = None,
     ) -> None:
-        self.plain = Trial(card, device=device, dtype=dtype, requests=requests)
+        given = requests or probes(card)
+        longer = [_lengthened(request, card) for request in given]
+        self.plain = Trial(card, device=device, dtype=dtype, requests=longer)
         self.untouched = self.plain.alone
         self.spec = find_interceptor(interceptor) if isinstance(interceptor, str) else interceptor
         self.params = dict(params or {})
@@ -147,6 +154,14 @@ class InterceptorTrial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _lengthened(request: Request, card: ModelCard) -> Request:
+    settled = resolve(request, card, Numerics.EXACT)
+    most = card.limits.steps[1]
+    if card.recipe.steps_fixed or "steps" in card.programs[settled.task].fixed or settled.steps >= _STEPS:
+        return request
+    return replace(request, steps=min(_STEPS, most))
 
 
 def _seen(

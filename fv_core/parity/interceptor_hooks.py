@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from typing import Any, Final
 
 from fv_core.errors import FvError
@@ -15,6 +17,7 @@ from fv_core.plugins.reference import resolve_reference
 from fv_core.runtime.extensions import enable
 
 _ANSWER, _CHANGED = "FV507", "FV508"  # each has a gate of its own
+_SHOWN = 60
 _FOREIGN: Final = ({"no": "value"}, ["no value"])  # what no parameter is declared to take
 
 
@@ -79,6 +82,17 @@ def runs(trial: InterceptorTrial) -> Finding:
         except FvError as error:
             wrong += [f"{error.code}: {error.message}"] if error.code not in (_ANSWER, _CHANGED) else []
     return Finding(wrong=wrong, of=len(trial.requests), counted="requests that fail with it")
+
+
+def quiet(trial: InterceptorTrial) -> Finding:
+    """Its hooks print nothing: what a program prints is the caller's."""
+    wrong = []
+    for number, request in enumerate(trial.requests, 1):
+        with redirect_stdout(io.StringIO()) as printed:
+            trial.run(request)
+        if text := printed.getvalue():
+            wrong.append(f"request {number} prints {text[:_SHOWN]!r}")
+    return Finding(wrong=wrong, of=len(trial.requests), counted="requests during which it prints")
 
 
 def purity(trial: InterceptorTrial) -> Finding:

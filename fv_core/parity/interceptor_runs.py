@@ -12,6 +12,7 @@ from fv_core.errors import FvError
 from fv_core.extend.chain import Chain
 from fv_core.loop import WorkKind
 from fv_core.parity.bits import bits, fingerprint
+from fv_core.parity.endings import left_behind
 from fv_core.parity.interception import InterceptorTrial, Moment
 from fv_core.parity.neighbours import differing, together
 from fv_core.parity.taps import steps
@@ -95,6 +96,17 @@ def off(trial: InterceptorTrial) -> Finding:
                 if bits(engine.run(request).tensors) != untouched:
                     wrong.append(f"{which}, without it, comes to other bits than before it was imported")
     return Finding(wrong=wrong, of=2 * len(trial.requests), counted="requests without it that differ")
+
+
+def leak(trial: InterceptorTrial) -> Finding:
+    """Finished requests leave nothing behind with it."""
+
+    def runs() -> int:
+        for request in trial.requests:
+            trial.engine.run(request)
+        return len(trial.requests)
+
+    return left_behind(trial.engine, runs, "finished")
 
 
 def truth(trial: InterceptorTrial) -> Finding:

@@ -26,7 +26,8 @@ class InterceptorConformance:
         params: what it is switched on with; such that it acts within the steps of the requests.
         card: what it is tried on; None: the fixture `tiny_card`.
         device, dtype: where and how it runs, as `Engine` takes them.
-        requests: what is run, at least two that differ; empty: small ones made from the card's limits.
+        requests: what is run, at least two that differ; empty: small ones made from the card's limits. Those of fewer
+            than 12 steps take 12 where the card allows.
     """
 
     interceptor: ClassVar[str | InterceptorSpec] = ""
@@ -64,6 +65,9 @@ class InterceptorConformance:
     def test_requests_run_to_finite_results(self, suite: InterceptorSuite) -> None:
         pass_gate("runs", suite)
 
+    def test_hooks_print_nothing(self, suite: InterceptorSuite) -> None:
+        pass_gate("quiet", suite)
+
     def test_hooks_are_pure(self, suite: InterceptorSuite) -> None:
         pass_gate("purity", suite)
 
@@ -81,6 +85,9 @@ class InterceptorConformance:
 
     def test_resumed_after_any_step_equals_uninterrupted(self, suite: InterceptorSuite) -> None:
         pass_gate("resume", suite)
+
+    def test_finished_requests_leave_nothing(self, suite: InterceptorSuite) -> None:
+        pass_gate("leak", suite)
 
     def test_engines_without_it_keep_every_bit(self, suite: InterceptorSuite) -> None:
         pass_gate("off", suite)

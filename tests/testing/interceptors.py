@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -202,10 +204,36 @@ class Patching(Sound):
             flow.combine = lambda cond, uncond, scale: combine(cond, uncond, scale) * 1.01
 
 
+class Late(Sound):
+    """Answers nothing before the ninth step."""
+
+    def before(self, call: ComponentCall, at: At, state: State, params: Params) -> CallOutput | None:
+        return None if at.step < 8 else super().before(call, at, state, params)
+
+
+class Printing(Honest):
+    """Says what it sees."""
+
+    def after(self, call: ComponentCall, at: At, outputs: CallOutput, state: State, params: Params) -> State:
+        print("step", at.step)  # noqa: T201
+        return super().after(call, at, outputs, state, params)
+
+
+KEPT: list[npt.NDArray[np.float64]] = []
+
+
+class Leaking(Honest):
+    """Keeps 8 MB for every branch of every request, in no tensor."""
+
+    def initial(self, params: Params) -> State:
+        KEPT.append(np.ones(2**20))
+        return super().initial(params)
+
+
 def spec(factory: str, *, altering: bool = True, params: str = "Params", **facts: Any) -> InterceptorSpec:
     """The record of a class of this module."""
     told: dict[str, Any] = {
-        "id": f"kit/{factory}",
+        "id": f"kit/{factory.lower()}",
         "loop_kinds": ("flow_denoise",),
         "distribution_altering": altering,
         "params": f"{__name__}:{params}",
@@ -229,5 +257,8 @@ BROKEN = {
         )
     },
     "Untrue": spec("Sound", altering=False),
+    "Late": spec("Late", altering=False),
+    "Printing": spec("Printing"),
+    "Leaking": spec("Leaking"),
 }  # fmt: skip
 """By what is wrong with them."""
