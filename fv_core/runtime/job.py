@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from fv_core.errors import FvError
-from fv_core.loop import Emission
+from fv_core.loop import Emission, StepResult
+from fv_core.loop.outputs import described
 from fv_core.media import frames_from_video
 from fv_core.request import Failed, Finished, Loading, MediaChunk, RequestEvent, Started, StepDone
 from fv_core.runtime.executor import Executed, Work, execute_timed
@@ -87,7 +88,7 @@ class Job:
         try:
             chunks = self._chunks(self.run.commit(work, result))
         except Exception as error:
-            self.fail(as_fv_error(error, f"loop of node {node.id}"))
+            self.fail(as_fv_error(error, f"loop of node {node.id}", _came_back(work, result)))
             return
         self.seconds += seconds
         self._tell_step(node.id, node.label, work, seconds, round_s)
@@ -141,6 +142,15 @@ class Job:
         except Exception as error:
             self._observer = None
             self.run.notes += (f"the event observer was switched off: {type(error).__name__}: {error}",)
+
+
+def _came_back(work: Work, result: StepResult) -> str:
+    """What a loop that fails on a result was given, in words."""
+    return "; ".join(
+        f"{call.component}.{call.op}: "
+        + ", ".join(f"{name} {described(value)}" for name, value in output.tensors.items())
+        for call, output in zip(work.plan.calls, result.outputs, strict=True)
+    )
 
 
 def advance(jobs: Sequence[Job]) -> None:

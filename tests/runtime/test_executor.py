@@ -107,7 +107,9 @@ def test_a_call_that_raises_ends_its_request_alone(
     jobs = started(engine, [ask(prompt=prompt, numerics=numerics) for prompt in prompts])
     run(jobs)
     assert [code(job) for job in jobs] == [None, "FV502", None]
-    assert "transformer.velocity: raised ArithmeticError: no blue (given latent float32 [16, " in str(jobs[1].error)
+    assert "transformer.velocity: raised ArithmeticError: no blue (given latent float32 [16, " in str(
+        jobs[1].error
+    )
     for job in (jobs[0], jobs[2]):
         tolerance = 1e-4 if numerics is Numerics.FAST else 0.0
         torch.testing.assert_close(job.run.tensor("video"), alone.tensors["video"], rtol=0, atol=tolerance)
@@ -192,6 +194,20 @@ def test_an_output_of_another_shape_or_type_is_told_by_who_returned_it(
     where = "transformer" if op == "velocity" else "vae"
     assert f"output {name} of component {where}.{op}" in str(job.error)
     assert words in str(job.error)
+
+
+def test_a_loop_that_fails_on_a_result_is_told_with_what_came_back(
+    engine: Engine, watch: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that looks an output up by a name that nothing has."""
+    job = engine.start(ask())
+    while job.run.current.id != "denoise":
+        job.step()
+    monkeypatch.setattr(job.run.loop, "predict", lambda state, result: result.outputs[0].tensors["velocty"])
+    job.step()
+    assert code(job) == "FV502"
+    assert "loop of node denoise: raised KeyError: 'velocty'" in str(job.error)
+    assert "given transformer.velocity: velocity float32 [16, 2, 2, 2]; transformer." in str(job.error)
 
 
 def with_output(
