@@ -147,6 +147,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "weights list": record(weights=several(WEIGHTS)),
     "weights verify": record(model=TEXT, ok=FLAG, problems=several(PROBLEM)),
     "weights where": record(model=TEXT, path=TEXT),
+    "weights convert": record(model=TEXT, path=TEXT, missing=several(TEXT)),
     "parity check": record(model=TEXT, ok=FLAG, rungs=several(MEASURED), certified=several(STANDING)),
     "parity check --record": record(model=TEXT, path=TEXT, taps=several(TEXT)),
     "parity gate": record(ok=FLAG, models=several(record(model=TEXT, gates=several(GATED)))),
@@ -233,6 +234,13 @@ def test_a_failure_after_a_clip_is_as_its_schema_says(
     monkeypatch.setattr(Clip, "save", taken)
     told = fv("generate", "a cat", *SMALL, "--n", "2", "-o", "out.npy", "--json")
     check(told.json, "an error after clips")
+
+
+def test_a_conversion_is_as_its_schema_says(fv: Fv, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fv_core.runtime.convert.convert", lambda card, file, folder, others: folder)
+    document = fv("weights", "convert", "official.pt", "folder", "--json").json
+    assert document["model"] == "wan-causal/sf-1.3b"
+    check(document, "weights convert")
 
 
 def test_documents_on_weights_are_as_their_schemas_say(tmp_path: Path) -> None:
