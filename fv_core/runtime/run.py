@@ -17,6 +17,7 @@ from fv_core.cache import CacheRef, ValueRef
 from fv_core.errors import RunError
 from fv_core.extend.chain import Chain, Enabled
 from fv_core.loop import Done, Emission, Loop, LoopEnv, Slot, StepResult, Waiting, held_refs
+from fv_core.loop.outputs import misfit
 from fv_core.program import ComponentNode, LoopNode, Node, request_value
 from fv_core.request import EVERYTHING, CancelScope, ResolvedRequest
 from fv_core.runtime.executor import Work
@@ -269,6 +270,13 @@ class RequestRun:
     def _finish(self, run: NodeRun) -> None:
         node = run.node
         outputs = run.loop.finalize(run.state).slots
+        for name in node.writes.keys() - outputs.keys():
+            raise misfit(
+                f"output {name} of node {node.id}",
+                found=f"no such output, but {', '.join(sorted(outputs)) or 'none at all'}",
+                legal=", ".join(sorted(node.writes)),
+                remedy="The loop's `finalize` returns what the node writes, by name: correct either.",
+            )
         del self.frontier[node.id]
         self.finished += (node.id,)
         for name, slot in node.writes.items():

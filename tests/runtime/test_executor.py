@@ -12,7 +12,7 @@ import torch
 from fv_core import CancelScope, Engine, ModelCard, OutputSpec, Request, derive
 from fv_core.errors import FvError
 from fv_core.extend.chain import Chain
-from fv_core.loop import CacheMode, CallOutput, ComponentCall, ComponentOutput
+from fv_core.loop import CacheMode, CallOutput, ComponentCall, ComponentOutput, LoopOutputs
 from fv_core.plugins import find_card
 from fv_core.request import Numerics
 from fv_core.runtime.executor import Work, execute
@@ -208,6 +208,19 @@ def test_a_loop_that_fails_on_a_result_is_told_with_what_came_back(
     assert code(job) == "FV502"
     assert "loop of node denoise: raised KeyError: 'velocty'" in str(job.error)
     assert "given transformer.velocity: velocity float32 [16, 2, 2, 2]; transformer." in str(job.error)
+
+
+def test_an_output_that_a_loop_does_not_finish_with_is_told(
+    engine: Engine, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = engine.start(ask())
+    while job.run.current.id != "denoise":
+        job.step()
+    finished = LoopOutputs(slots={"latents": torch.zeros(1)})
+    monkeypatch.setattr(job.run.loop, "finalize", lambda state: finished)
+    run([job])
+    assert code(job) == "FV502"
+    assert "output latent of node denoise 'no such output, but latents'" in str(job.error)
 
 
 def with_output(
