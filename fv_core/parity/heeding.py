@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, islice, permutations
+from typing import Any
 
-from fv_core.parity.bits import Bits
+from fv_core.parity.bits import Bits, bits
+from fv_core.parity.taps import record
 from fv_core.parity.trial import Finding, Trial
-from fv_core.request import Numerics, Request, TaskType
+from fv_core.request import Numerics, Request
 from fv_core.runtime.resolve import SEEDS, resolve
 
 _TRIES = 3
@@ -17,24 +19,28 @@ _TRIES = 3
 def inputs(trial: Trial) -> Finding:
     """Another seed changes what a request yields, and so does another prompt of as many letters and words.
 
-    A task that yields text alone may take the likeliest word each time: its seed is not asked for. A clip of one
-    frame made from an image is that image, and is left out.
+    Where a request yields a text, the likeliest words may be the same all the same: there a prompt counts as heeded
+    that changes what any component returned, and a task of text alone need not read the seed. A request with an input
+    that neither changes is all given by it, as a clip of one frame made from an image is, and is left out.
     """
     wrong, of = [], 0
     for number, (request, alone) in enumerate(zip(trial.requests, trial.alone, strict=True), 1):
         settled = resolve(request, trial.card, Numerics.EXACT)
-        if settled.task is TaskType.I2V and settled.frames == 1:
-            continue
-        told = _yielded(trial, settled.task, alone)
-        others = {"prompt": (replace(request, prompt=one) for one in reworded(settled.prompt))}
-        if set(trial.card.programs[settled.task].artifacts) != {"text"}:
-            others["seed"] = (
-                replace(request, seed=(settled.seed + more) % SEEDS) for more in range(1, _TRIES)
-            )
-        for what, tried in others.items():
-            of += 1
-            if not _changes(trial, settled.task, told, tried):
-                wrong.append(f"request {number} comes to the same with another {what}")
+        artifacts = trial.card.programs[settled.task].artifacts
+        look = _returned if artifacts.get("text") in alone else _yielded
+        heeded = {
+            "prompt": _changes(trial, request, look, [{"prompt": one} for one in reworded(settled.prompt)])
+        }
+        if set(artifacts) != {"text"}:
+            seeds = [{"seed": (settled.seed + more) % SEEDS} for more in range(1, _TRIES)]
+            heeded["seed"] = _changes(trial, request, _yielded, seeds)
+        if any(heeded.values()) or not settled.inputs:
+            of += len(heeded)
+            wrong += [
+                f"request {number} comes to the same with another {what}"
+                for what, ok in heeded.items()
+                if not ok
+            ]
     return Finding(wrong=wrong, of=of, counted="inputs that change nothing")
 
 
@@ -62,11 +68,23 @@ def _with(words: list[str], changed: dict[int, str]) -> str:
     return " ".join(changed.get(number, word) for number, word in enumerate(words))
 
 
-def _changes(trial: Trial, task: TaskType, told: Bits, tried: Iterable[Request]) -> bool:
-    return any(_yielded(trial, task, trial.run(one)) != told for one in tried)
+def _changes(
+    trial: Trial,
+    request: Request,
+    look: Callable[[Trial, Request], Bits],
+    others: Sequence[Mapping[str, Any]],
+) -> bool:
+    told = look(trial, request)
+    return any(look(trial, replace(request, **other)) != told for other in others)
 
 
-def _yielded(trial: Trial, task: TaskType, found: Bits) -> Bits:
+def _yielded(trial: Trial, request: Request) -> Bits:
     """The bits of what the caller gets, without what was computed on the way."""
+    task = resolve(request, trial.card, Numerics.EXACT).task
     slots = set(trial.card.programs[task].artifacts.values())
-    return {slot: each for slot, each in found.items() if slot in slots}
+    return {slot: each for slot, each in trial.run(request).items() if slot in slots}
+
+
+def _returned(trial: Trial, request: Request) -> Bits:
+    """The bits of all that was computed on the way."""
+    return bits(record(trial.engine, request).taps)
