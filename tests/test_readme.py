@@ -197,7 +197,10 @@ def test_page_for_authors_runs(page: str, installed: Any, tmp_path: Path) -> Non
     [
         ("```console\n$ fv modles\n```\n", "exits with 2"),
         ("```console\n$ fv --version\nfv 9.9.9\n```\n", "not ['fv 9.9.9'] but"),
-        ("```console\n$ fv plugins --check\nwan21 fv-wan21 0.1.0 ready 3 cards\n...\n```\n", "3 cards', '...'] but"),
+        (
+            "```console\n$ fv plugins --check\nwan21 fv-wan21 0.1.0 ready 3 cards\n...\n```\n",
+            "3 cards', '...'] but",
+        ),
         ("```console\n$ fv explain FV201 --json\n$ false\n```\n", "exits with 1"),
         ("```console\n$ pip install fv-not-here\n```\n", "exits with 1"),
         ("```bash\ncd /nowhere\ntrue\n```\n", "exits with 1"),
