@@ -65,11 +65,11 @@ class InterceptorConformance:
     def test_requests_run_to_finite_results(self, suite: InterceptorSuite) -> None:
         pass_gate("runs", suite)
 
-    def test_hooks_print_nothing(self, suite: InterceptorSuite) -> None:
-        pass_gate("quiet", suite)
-
     def test_hooks_are_pure(self, suite: InterceptorSuite) -> None:
         pass_gate("purity", suite)
+
+    def test_hooks_print_nothing(self, suite: InterceptorSuite) -> None:
+        pass_gate("quiet", suite)
 
     def test_state_comes_back_from_a_snapshot(self, suite: InterceptorSuite) -> None:
         pass_gate("state", suite)

@@ -37,7 +37,7 @@ def test_calls_that_go_on_after_a_cancel_are_counted(trial: Trial, monkeypatch: 
     found = endings.cancel(trial).result("cancel")
     assert found.state is GateState.FAILED
     assert found.figure == 15  # one of the two forwards of each of 15 calls begins after the cancel
-    assert "it made" in found.detail
+    assert "during call 3, made 4 calls" in found.detail
 
 
 def test_tensors_that_finished_requests_leave_are_counted(

@@ -74,7 +74,9 @@ def test_rungs_that_nothing_measures_are_refused_by_name(rung: str, by_hand: Any
         assert caught.value.code == "FV602"
 
 
-@pytest.mark.parametrize("claim", [None, ParitySpec(reference="torch.ByHand", reference_version="1", rungs=())])
+@pytest.mark.parametrize(
+    "claim", [None, ParitySpec(reference="torch.ByHand", reference_version="1", rungs=())]
+)
 def test_a_card_without_a_reference_to_run_is_refused(
     claim: ParitySpec | None, kit: Any, by_hand: Any
 ) -> None:
