@@ -50,6 +50,8 @@ def _reads(card: ModelCard, task: TaskType, program: Program) -> Iterator[CardEr
         for role in _streams(node):
             if node.reads.get(role) not in looped:
                 yield _unstreamed(f"programs.{task}.{node.id}.streams", role, looped)
+            elif role in _needing(program, node, node.reads[role]):
+                yield _entangled(f"programs.{task}.{node.id}.streams", role)
         for slot in node.writes.values():
             written[slot].add(node.when)
             if isinstance(node, LoopNode):
@@ -71,6 +73,30 @@ def _always(whens: set[When | None]) -> bool:
 
 def _streams(node: Node) -> tuple[str, ...]:
     return node.streams if isinstance(node, LoopNode) else ()
+
+
+def _needing(program: Program, reader: Node, streamed: str) -> set[str]:
+    """The streaming roles of `reader` if what else it reads is made, in the end, of that very stream's writer."""
+    earlier = program.nodes[: program.nodes.index(reader)]
+    writers = {node.id for node in earlier if streamed in node.writes.values()}
+    needed = {slot for role, slot in reader.reads.items() if role not in _streams(reader)}
+    for node in reversed(earlier):
+        if needed & set(node.writes.values()):
+            if node.id in writers:
+                return set(_streams(reader))
+            needed |= set(node.reads.values())
+    return set()
+
+
+def _entangled(name: str, value: str) -> CardError:
+    return CardError(
+        "FV205",
+        name=name,
+        value=value,
+        rule="is a stream of a node that something else which this node reads is made from",
+        legal="reads that are there before the stream begins",
+        remedy="Read the stream's whole output instead: take the role out of `streams`.",
+    )
 
 
 def _unwritten(name: str, value: str, written: dict[str, set[When | None]]) -> CardError:

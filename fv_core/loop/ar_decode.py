@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 
 from fv_core.cache import CacheRef, ValueRef
 from fv_core.card import LoopSpec, ModelCard
+from fv_core.errors import RequestError
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
 from fv_core.loop.outputs import WHOLE, tensor_of
 from fv_core.loop.params import check_roles, read_params
@@ -30,6 +31,9 @@ from fv_core.loop.work import (
     WorkPlan,
 )
 from fv_core.request import ResolvedRequest
+
+COLDEST: Final = 1e-3
+"""Smallest temperature that logits are divided by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,16 @@ class ArDecode:
         self._component = spec.binds["decoder"]
 
     def total(self, request: ResolvedRequest) -> int:
+        temperature = request.params["temperature"]
+        if 0 < float(temperature) < COLDEST:
+            raise RequestError(
+                "FV310",
+                name="parameter temperature",
+                value=temperature,
+                rule="is so small that it overflows",
+                legal=f"0, or {COLDEST:g} and more",
+                remedy="Give 0 to take the likeliest token each time.",
+            )
         return int(request.params["max_tokens"])
 
     def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> ArState:

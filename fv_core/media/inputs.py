@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,7 +30,12 @@ MAX_BYTES: Final[Mapping[Modality, int]] = {
 MAX_DECODED: Final = 2 * 2**30
 """Most bytes that an input may come to once it is decoded: a small file can hold a very large picture."""
 
+_MODES: Final = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
+"""Pixels that become 8-bit RGB without losing what they show."""
+
+_CHANNELS: Final = 8
 _IMAGES: Final = ("PNG", "JPEG", "WEBP")
+_DEMUXERS: Final = ("mov", "matroska", "wav", "mp3", "flac", "ogg")
 _MEDIA: Final = {
     Modality.VIDEO: ("mov", "matroska"),
     Modality.AUDIO: ("wav", "mp3", "flac", "ogg", "mov", "matroska"),
@@ -57,10 +63,7 @@ def read_part(part: ModalPart) -> bytes:
         raise _unreadable(part, "needs either a file or bytes")
     limit = MAX_BYTES[part.modality]
     try:
-        size = Path(part.path).stat().st_size if part.path else len(part.data)
-        if size > limit:
-            raise _too_large(part, f"{size} bytes", f"at most {limit} bytes")
-        return Path(part.path).read_bytes() if part.path else part.data
+        data = _whole(Path(part.path), limit) if part.path else part.data
     except (OSError, ValueError) as error:
         raise RequestError(
             "FV320",
@@ -69,6 +72,9 @@ def read_part(part: ModalPart) -> bytes:
             rule=f"cannot be read: {error.strerror if isinstance(error, OSError) else error}",
             remedy="Give the path of a file that exists and is readable.",
         ) from error
+    if len(data) > limit:
+        raise _too_large(part, f"more than {limit} bytes", f"at most {limit} bytes")
+    return data
 
 
 def decode_part(part: ModalPart, data: bytes) -> DecodedInput:
@@ -85,18 +91,22 @@ def decode_part(part: ModalPart, data: bytes) -> DecodedInput:
     }
     try:
         return decode[part.modality](part, data)
-    # Whatever bytes from outside do to the decoders: each of these has been seen on a damaged file.
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        SyntaxError,
-        av.FFmpegError,
-        Image.DecompressionBombError,
-    ) as error:
-        if isinstance(error, RequestError):
-            raise
-        raise _unreadable(part, f"cannot be decoded: {error}") from error
+    except RequestError:
+        raise
+    except (MemoryError, Image.DecompressionBombError) as error:
+        raise _too_large(
+            part, str(error) or "more than the memory", f"at most {MAX_DECODED} bytes"
+        ) from error
+    except Exception as error:  # damaged bytes have made the decoders raise nearly everything
+        raise _unreadable(part, f"cannot be decoded: {type(error).__name__}: {error}") from error
+
+
+def _whole(path: Path, limit: int) -> bytes:
+    """The file's bytes, or one more than `limit` of them: a device has no size and no end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is no regular file")
+    with path.open("rb") as file:
+        return file.read(limit + 1)
 
 
 def _image(part: ModalPart, data: bytes) -> DecodedInput:
@@ -105,6 +115,8 @@ def _image(part: ModalPart, data: bytes) -> DecodedInput:
     except UnidentifiedImageError as error:
         raise _unreadable(part, "is no image that is read") from error
     _check_decoded(part, image.width * image.height * 3, f"{image.width}x{image.height}")
+    if image.mode not in _MODES:
+        raise _unreadable(part, f"has pixels of the kind {image.mode}, of more than 8 bits each")
     notes = []
     if (count := getattr(image, "n_frames", 1)) > 1:
         notes.append(f"of the image's {count} frames the first is used")
@@ -124,8 +136,11 @@ def _video(part: ModalPart, data: bytes) -> DecodedInput:
         for frame in container.decode(stream):
             _check_decoded(part, frame_bytes * (len(frames) + 1), f"more than {len(frames)} frames")
             frames.append(frame.to_ndarray(format="rgb24"))
+        told = stream.frames
     if not frames:
         raise _unreadable(part, "holds no frame")
+    if len(frames) < told:
+        raise _unreadable(part, f"is cut short: {len(frames)} of its {told} frames are there")
     return DecodedInput(content=np.stack(frames))
 
 
@@ -133,6 +148,8 @@ def _audio(part: ModalPart, data: bytes) -> DecodedInput:
     with _open(part, data) as container:
         if not container.streams.audio:
             raise _unreadable(part, "holds no sound")
+        if container.streams.audio[0].channels not in range(1, _CHANNELS + 1):
+            raise _unreadable(part, f"does not have 1 to {_CHANNELS} channels")
         resampler = av.AudioResampler(format="fltp")
         blocks: list[Content] = []
         for frame in container.decode(container.streams.audio[0]):
@@ -147,13 +164,18 @@ def _action(part: ModalPart, data: bytes) -> DecodedInput:
     actions = np.load(io.BytesIO(data), allow_pickle=False)
     if not isinstance(actions, np.ndarray) or actions.ndim != 2 or 0 in actions.shape:
         raise _unreadable(part, "holds no array [T, D]")
-    if actions.dtype.kind != "f" or not np.isfinite(actions).all():
-        raise _unreadable(part, "holds numbers that are not finite floats")
-    return DecodedInput(content=actions.astype(np.float32))
+    if actions.dtype.kind != "f":
+        raise _unreadable(part, "holds numbers that are no floats")
+    with np.errstate(over="ignore"):
+        rows = actions.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise _unreadable(part, "holds numbers that are not finite in 32 bits")
+    return DecodedInput(content=rows)
 
 
 def _open(part: ModalPart, data: bytes) -> Any:
-    container = av.open(io.BytesIO(data))
+    # Other demuxers may open files that the bytes name.
+    container = av.open(io.BytesIO(data), options={"format_whitelist": ",".join(_DEMUXERS)})
     if not any(name in container.format.name.split(",") for name in _MEDIA[part.modality]):
         name = container.format.name
         container.close()

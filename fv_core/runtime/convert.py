@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fv_core.card import ComponentSpec, ModelCard
-from fv_core.errors import RequestError, WeightsError
+from fv_core.errors import FvError, RequestError, WeightsError
 from fv_core.media.atomic import refusing
 from fv_core.plugins.reference import resolve_reference
 from fv_core.runtime.instance import ModelInstance, Offload
@@ -59,7 +60,7 @@ def convert(card: ModelCard, file: Path, out: Path, *, others: Path | None = Non
         for name in ids:
             spec = card.components[name]
             change = resolve_reference(spec.convert, owner=f"{card.model_id} component {name}")
-            with refusing(out):
+            with refusing(out), _of_another_form(file):
                 _write(partial / spec.subfolders[0], spec, change(contents))
         if others is not None:
             _link(partial, others, [name for name in needed_folders(card) if not (partial / name).exists()])
@@ -82,6 +83,22 @@ def _read(file: Path) -> object:
             name=str(file),
             rule="is no pickle of tensors alone",
             remedy="Check its digest against the publisher's. fv never runs the code that a pickle can hold.",
+        ) from error
+
+
+@contextmanager
+def _of_another_form(file: Path) -> Iterator[None]:
+    """Whatever a converter, or the writer, raises on contents that it was not made for."""
+    try:
+        yield
+    except (FvError, OSError):
+        raise
+    except Exception as error:
+        raise WeightsError(
+            "FV258",
+            name=str(file),
+            rule=f"holds something else than the converter knows ({type(error).__name__})",
+            remedy="Give the file as it was published; FV_DEBUG=1 shows the traceback.",
         ) from error
 
 

@@ -229,11 +229,25 @@ class RequestRun:
         """Whether all that it reads is there, or has begun to come where it reads a stream."""
         begun = {*self.finished, *self.frontier}
         streamed = _streams(node)
-        return all(
+        ready = all(
             writer.id in (begun if role in streamed else self.finished)
             for role, slot in node.reads.items()
             for writer in self._earlier(node)
             if slot in writer.writes.values()
+        )
+        return ready and all(self._could_read(reader, node) for reader in self.nodes)
+
+    def _could_read(self, reader: Node, writer: Node) -> bool:
+        """Whether all is there that `reader` reads beside a stream of `writer`: a chunk is handed on when it comes."""
+        roles = _streams(reader)
+        if not {reader.reads[role] for role in roles} & set(writer.writes.values()):
+            return True
+        return all(
+            other.id in self.finished
+            for role, slot in reader.reads.items()
+            if role not in roles
+            for other in self._earlier(reader)
+            if slot in other.writes.values()
         )
 
     def _earlier(self, node: Node) -> Sequence[Node]:

@@ -256,7 +256,10 @@ def test_a_plugin_that_leaves_the_folder_at_import_takes_no_output_along(
     told = fv("generate", "cat", "--model", "good/tiny", "--seed", "1", *SHORT, "-o", "z.npy", "--sidecar")
     assert (told.code, told.out) == (0, "z.npy\n")
     assert sorted(path.name for path in work.iterdir()) == ["z.npy", "z.npy.json"]
-    assert "warning: plugin good (fv-good 0.3.1), when it was imported, changed the working folder to /" in told.err
+    assert (
+        "warning: plugin good (fv-good 0.3.1), when it was imported, changed the working folder to /"
+        in told.err
+    )
 
 
 def test_outputs_stay_where_they_were_asked_while_components_move(

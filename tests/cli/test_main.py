@@ -225,7 +225,9 @@ def test_a_switch_that_is_neither_yes_nor_no_is_refused(fv: Fv, monkeypatch: pyt
     monkeypatch.setenv("FV_DEBUG", "maybe")
     told = fv("explain", "FV302")
     assert (told.code, told.out) == (2, "")
-    assert told.err.startswith("error[FV316]: FV_DEBUG 'maybe': is neither yes nor no (legal: 1, true, yes, on;")
+    assert told.err.startswith(
+        "error[FV316]: FV_DEBUG 'maybe': is neither yes nor no (legal: 1, true, yes, on;"
+    )
 
 
 def test_an_interrupt_exits_with_130(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:

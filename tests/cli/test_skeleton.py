@@ -129,7 +129,12 @@ def test_the_name_of_an_installed_plugin_is_refused(fv: Fv, work: Path) -> None:
     [("core", "the distribution fv-core"), ("bound", "the package fv_bound"), ("good", "a plugin good")],
 )
 def test_a_name_that_is_taken_is_refused(
-    fv: Fv, work: Path, name: str, taken: str, install_dists: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    fv: Fv,
+    work: Path,
+    name: str,
+    taken: str,
+    install_dists: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     site = install_dists("good")
     (site / "fv_bound.py").touch()

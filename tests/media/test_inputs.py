@@ -166,3 +166,45 @@ def test_part_without_one_readable_source_is_refused(given_part: ModalPart) -> N
     with pytest.raises(RequestError) as caught:
         read_part(given_part)
     assert caught.value.code == "FV320"
+
+
+def test_sound_of_more_channels_than_anything_plays_is_refused() -> None:
+    data = bytearray(encode_wav(SOUND))
+    data[22:24] = (13).to_bytes(2, "little")
+    assert code(Modality.AUDIO, bytes(data)) == "FV320"
+
+
+def test_video_that_is_cut_short_is_refused() -> None:
+    whole = encode_mp4(FRAMES, Fraction(8), "")
+    outcomes = {outcome(Modality.VIDEO, whole[:end]) for end in range(len(whole) // 2, len(whole), 7)}
+    assert outcomes == {"FV320"}
+
+
+def test_list_of_other_files_is_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.mp4").write_bytes(encode_mp4(FRAMES, Fraction(8), ""))
+    assert code(Modality.VIDEO, b"ffconcat version 1.0\nfile secret.mp4\n") == "FV320"
+
+
+def test_picture_of_more_than_8_bits_is_refused_not_whitened() -> None:
+    memory = io.BytesIO()
+    Image.fromarray(np.arange(600, dtype=np.uint16).reshape(20, 30) * 100).save(memory, format="PNG")
+    assert code(Modality.IMAGE, memory.getvalue()) == "FV320"
+
+
+@pytest.mark.parametrize("header", ["(1000000000000, 2)", "-" * 9000 + "1"], ids=["large", "odd"])
+def test_header_of_actions_that_lies_is_refused(header: str) -> None:
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {header}, }}".encode()
+    text += b" " * (64 - (10 + len(text) + 1) % 64) + b"\n"
+    data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    assert code(Modality.ACTION, data) in ("FV320", "FV321")
+
+
+def test_number_too_large_for_32_bits_is_refused() -> None:
+    assert code(Modality.ACTION, array_bytes(np.full((2, 2), 1e300))) == "FV320"
+
+
+def test_device_without_end_is_refused() -> None:
+    with pytest.raises(RequestError, match="no regular file") as caught:
+        read_part(ModalPart(modality=Modality.IMAGE, path="/dev/zero"))
+    assert caught.value.code == "FV320"

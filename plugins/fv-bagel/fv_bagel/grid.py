@@ -26,7 +26,7 @@ def unpack(tokens: Tensor, patch: int, rows: int) -> Tensor:
     """The inverse of `pack`; `rows` is the number of token rows."""
     channels = tokens.shape[1] // patch**2
     split = tokens.reshape(rows, -1, patch, patch, channels).permute(4, 0, 2, 1, 3)
-    return split.reshape(channels, rows * patch, -1)
+    return split.reshape(channels, rows * patch, -1).contiguous()  # kernels round by the order in memory
 
 
 def cells(rows: int, columns: int, side: int) -> Tensor:

@@ -40,6 +40,8 @@ from fv_cosmos3.embodiments import EMBODIMENTS
 ACTION_TASKS: Final = (TaskType.POLICY, TaskType.FORWARD_DYNAMICS, TaskType.INVERSE_DYNAMICS)
 SOUND_TASKS: Final = (TaskType.T2V, TaskType.I2V, TaskType.V2V)
 THINKING_TASKS: Final = (*SOUND_TASKS, TaskType.T2I)
+STILL_TASKS: Final = (TaskType.T2V, TaskType.T2I)
+"""Tasks of which one frame is something to make."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +117,23 @@ class JointDenoise:
 
     def total(self, request: ResolvedRequest) -> int:
         """Raises:
-        RequestError: FV310, sound or thinking for a task without it, or an embodiment too wide for the weights.
+        RequestError: FV303, one frame where an input is gone on from; FV310, sound, thinking or an embodiment for a
+            task without it, or one too wide for the weights.
         """
+        if request.frames == 1 and request.task not in STILL_TASKS:
+            raise RequestError(
+                "FV303",
+                name="frames",
+                value=request.frames,
+                rule=f"leaves nothing to make of what task {request.task} is given",
+                legal="5 and more",
+                remedy="Ask for more frames, or for task t2i.",
+            )
+        if (
+            request.params["domain"] != self._card.param_default("domain")
+            and request.task not in ACTION_TASKS
+        ):
+            raise _not_for(request, "domain", ACTION_TASKS)
         for name, tasks in (("audio", SOUND_TASKS), ("think", THINKING_TASKS)):
             if request.params[name] and request.task not in tasks:
                 raise _not_for(request, name, tasks)
@@ -294,7 +311,7 @@ def _not_for(request: ResolvedRequest, name: str, tasks: tuple[TaskType, ...]) -
     return RequestError(
         "FV310",
         name=f"parameter {name}",
-        value=True,
+        value=request.params[name],
         rule=f"is not for task {request.task}",
         legal="tasks " + ", ".join(tasks),
         remedy="Leave it out, or choose one of these tasks.",

@@ -12,12 +12,15 @@ import pytest
 import torch
 from torch import nn
 
+from fv_core import Engine, Request
 from fv_core.card import ComponentSpec, ModelCard, validate
+from fv_core.errors import RequestError
 from fv_core.plugins import find_card
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import LoopNode
-from fv_core.request import TaskType
+from fv_core.request import Size, TaskType
 from fv_core.runtime.params import build_loops
+from fv_core.runtime.samples import sample
 from fv_cosmos3.card import CARDS, NANO, SUPER, TINY
 
 NAMES = ("transformer", "vae", "sound")
@@ -163,3 +166,17 @@ def test_the_plugin_and_its_cards_import_no_torch() -> None:
     code = "import sys, fv_cosmos3; list(fv_cosmos3.fv_cards()); print('torch' in sys.modules, 'numpy' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("task", [TaskType.I2V, TaskType.V2V, TaskType.POLICY, TaskType.INVERSE_DYNAMICS])
+def test_one_frame_leaves_nothing_to_go_on_with(task: TaskType) -> None:
+    inputs = tuple(sample(spec, Size(64, 64), 9) for spec in TINY.programs[task].inputs)
+    with Engine([TINY], device="cpu") as engine, pytest.raises(RequestError) as caught:
+        engine.plan(Request(prompt="x", model=TINY.model_id, task=task, inputs=inputs, frames=1))
+    assert caught.value.code in ("FV303", "FV310")
+
+
+def test_embodiment_is_for_actions_alone() -> None:
+    with Engine([TINY], device="cpu") as engine, pytest.raises(RequestError, match="domain") as caught:
+        engine.plan(Request(prompt="x", model=TINY.model_id, params={"domain": "pusht"}))
+    assert caught.value.code == "FV310"

@@ -14,8 +14,9 @@ from fv_core.loop.policies.guidance import combine
 from fv_core.parity import ladder
 from fv_core.parity.ladder import Measurement, measure
 from fv_core.request import TaskType
-from fv_core.runtime.ledger import SHIPPED, rung_standing
+from fv_core.runtime.ledger import rung_standing
 from fv_core.runtime.probes import probes
+from fv_core.runtime.sources import SHIPPED
 from fv_cosmos3 import denoise, transformer
 from fv_cosmos3.card import CARDS, TINY
 from fv_cosmos3.pathways import understand
