@@ -58,6 +58,7 @@ class Bars:
             self._drawn.update(self._run, total=event.total_steps, description=self._name)
         elif isinstance(event, Loading):
             self._describe(f"{self._name}: loading {event.component}")
+            self._drawn.refresh()  # the next frame may come too late for a small component
         elif isinstance(event, StepDone):
             left = "" if event.step == event.total else f", {_clock(event.eta_s)} left"
             self._describe(self._name)

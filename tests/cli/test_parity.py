@@ -192,12 +192,7 @@ def test_gates_tell_a_figure_each(fv: Fv, kit: None) -> None:
     assert set(map(tuple, found.values())) == {("passed", "0")}
 
 
-def test_a_gate_that_fails_is_told_and_exits_1(fv: Fv, kit: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fv_core.parity import gates
-
-    monkeypatch.setattr(
-        gates, "run_again", lambda trial, request: trial.alone[0]
-    )  # the other test has a process
+def test_a_gate_that_fails_is_told_and_exits_1(fv: Fv, kit: None) -> None:
     told = fv("parity", "gate", "kit/wrong-order", "kit/good", "--events")
     *events, result = [json.loads(line) for line in told.out.splitlines()]
     assert told.code == 1
@@ -207,5 +202,5 @@ def test_a_gate_that_fails_is_told_and_exits_1(fv: Fv, kit: None, monkeypatch: p
     assert (result["type"], result["ok"]) == ("result", False)
     assert [model["model"] for model in result["models"]] == ["kit/wrong-order", "kit/good"]
     (failed,) = [gate for gate in result["models"][0]["gates"] if gate["state"] == "failed"]
-    assert (failed["figure"], failed["of"]) == (2, 3)
+    assert (failed["figure"], failed["of"]) == (4, 5)
     assert failed["detail"] == "chunk 0 came with index 2"

@@ -186,7 +186,7 @@ def test_a_disk_that_fills_up_leaves_no_file(fv: Fv, work: Path, name: str) -> N
     with largest_file(4096):
         told = fv("generate", "a cat", "--steps", "1", "--seed", "1", "--device", "cpu", "-o", name)
     assert (told.code, told.out) == (4, "")
-    assert told.err.startswith(f"error[FV403]: output '{name}': could not be written")
+    assert told.err.startswith(f"error[FV403]: output '{work / name}': could not be written")
     assert contents(work) == {}
 
 
