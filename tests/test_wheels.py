@@ -17,17 +17,14 @@ ROOT = Path(__file__).parents[1]
 LIBRARY = {".py", ".json", ".typed"}
 """What a package may hold."""
 ASSETS = {
-    "fv_core": {"py.typed"},
-    "fv_wan21": {
-        "py.typed",
-        "assets/tokenizer/tokenizer.json",
-        "assets/tokenizer/tokenizer_config.json",
-        *(
-            f"assets/certificates/{file.name}"
-            for file in ROOT.glob("plugins/fv-wan21/*/assets/certificates/*")
-        ),
-    },
+    package.name: {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*")
+        if file.is_file() and file.suffix not in (".py", ".pyc")
+    }
+    for package in (ROOT / "fv_core", *sorted(ROOT.glob("plugins/*/fv_*")))
 }
+"""What each package holds beside its code, core first."""
 
 
 def source_of(wheel: Path) -> Path:
@@ -61,7 +58,7 @@ def findings(wheel: Path) -> list[str]:
         "holds more than its source": inside - ours,
         "holds no part of the package": {name for name in inside if not name.startswith(f"{package}/")},
         "holds what is no part of a library": {name for name in inside if Path(name).suffix not in LIBRARY
-                                               and Path(name).name != "py.typed"},
+                                               and Path(name).name != "py.typed" and "/assets/" not in name},
         "holds tests": {name for name in inside if re.search(r"(^|/)(tests/|test_|conftest)", name)},
         "lacks the asset": {f"{package}/{asset}" for asset in ASSETS[package]} - inside,
     }  # fmt: skip
@@ -71,7 +68,9 @@ def findings(wheel: Path) -> list[str]:
 
 
 def test_wheels_hold_the_package_its_assets_and_the_licence_alone(wheels: list[Path]) -> None:
-    assert [wheel.name.partition("-")[0] for wheel in wheels] == list(ASSETS)
+    assert {wheel.name.partition("-")[0] for wheel in wheels} == set(ASSETS)
+    assert all("py.typed" in assets for assets in ASSETS.values())
+    assert sum("assets/tokenizer/tokenizer.json" in assets for assets in ASSETS.values()) >= 4
     assert [finding for wheel in wheels for finding in findings(wheel)] == []
 
 
@@ -117,7 +116,7 @@ def test_metadata_is_that_of_the_sources(wheels: list[Path]) -> None:
 
 @pytest.fixture(scope="module")
 def installed(make_installation: Callable[..., Any], wheels: list[Path]) -> Any:
-    """An environment with both wheels, and no way to the repository."""
+    """An environment with all wheels, and no way to the repository."""
     return make_installation(*wheels)
 
 
@@ -135,12 +134,14 @@ def test_installed_wheels_list_show_and_generate(installed: Any, tmp_path: Path)
     def told(*arguments: str) -> Any:
         return json.loads(installed.run("fv", *arguments, "--json", cwd=tmp_path).stdout)
 
-    (plugin,) = told("plugins", "--check")["plugins"]
-    assert (plugin["state"], plugin["dist"], plugin["editable"]) == ("ready", "fv-wan21", False)
-    assert plugin["location"] == str(installed.site)
-    assert [model["id"] for model in told("models")["models"]] == [
-        offer["id"] for offer in plugin["provides"]
-    ]
+    plugins = told("plugins", "--check")["plugins"]
+    assert len(plugins) == len(ASSETS) - 1
+    for plugin in plugins:
+        assert (plugin["state"], plugin["editable"]) == ("ready", False)
+        assert plugin["location"] == str(installed.site)
+    assert {model["id"] for model in told("models")["models"]} == {
+        offer["id"] for plugin in plugins for offer in plugin["provides"]
+    }
     assert installed.run("fv", "validate", "--all", "--resolve", cwd=tmp_path)
     clip = installed.run("fv", "generate", "a red ball", "--seed", "1", "-o", "ball.mp4", cwd=tmp_path)
     assert clip.stdout == "ball.mp4\n"
@@ -164,5 +165,6 @@ def test_uninstalling_leaves_nothing(
     lent.run("pip", "install", "--quiet", *wheels, cwd=tmp_path)
     assert {"fv_core", "fv_wan21"} < {file.name for file in lent.site.iterdir()}
     lent.run("fv", "plugins", "--check", cwd=tmp_path)
-    lent.run("pip", "uninstall", "--quiet", "--yes", "fv-wan21", "fv-core", cwd=tmp_path)
+    ours = [package.replace("_", "-") for package in ASSETS]
+    lent.run("pip", "uninstall", "--quiet", "--yes", *ours, cwd=tmp_path)
     assert {file.name for file in lent.site.iterdir()} == before
