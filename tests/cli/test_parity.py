@@ -203,4 +203,4 @@ def test_a_gate_that_fails_is_told_and_exits_1(fv: Fv, kit: None) -> None:
     assert [model["model"] for model in result["models"]] == ["kit/wrong-order", "kit/good"]
     (failed,) = [gate for gate in result["models"][0]["gates"] if gate["state"] == "failed"]
     assert (failed["figure"], failed["of"]) == (4, 5)
-    assert failed["detail"] == "chunk 0 came with index 2"
+    assert failed["detail"] == "request 1: chunk 0 came with index 2"
