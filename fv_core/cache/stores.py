@@ -1,4 +1,4 @@
-"""Where referenced tensors live: values by content hash, stream caches by version; both counted to the byte."""
+"""Where referenced tensors live: values by content hash, caches by version; both counted to the byte."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class ValueStore:
         return _bytes(self._tensors.values())
 
 
-class StreamPool:
-    """Versioned contents of `stream` caches; each version has one holder, the state that carries its reference.
+class CachePool:
+    """Versioned contents of a request's caches; each version has one holder, the state that carries its reference.
 
     That is why appending may use the old version up: a decoder replaces its features one by one in the list it is
     given, so that old and new features (gigabytes at 480p) never exist side by side.

@@ -17,6 +17,7 @@ from fv_core.card import LoopSpec, ModelCard
 from fv_core.errors import CardError, RequestError
 from fv_core.loop.chunks import Cutting
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
+from fv_core.loop.inputs import reference, tensor
 from fv_core.loop.outputs import tensor_of
 from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.rng import seed_state, torch_normal
@@ -144,7 +145,7 @@ class ChunkRollout:
 
     def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> ChunkState:
         shape = self._card.geometry(request.size, request.frames).latent
-        prefix = self._prefix(request, inputs.get("prefix"), shape)
+        prefix = self._prefix(request, tensor(inputs, "prefix"), shape) if "prefix" in inputs else None
         given = 0 if prefix is None else prefix.shape[1]
         sizes, given_chunks = self._cutting.sizes(shape[1], given)
         noise, rng = _noise(seed_state(request.seed), (shape[0], shape[1] - given, *shape[2:]))
@@ -160,7 +161,7 @@ class ChunkRollout:
             step=0,
             total=self._total(len(sizes), given_chunks),
             rng=rng,
-            prompt=_embeddings(inputs["cond"]),
+            prompt=reference(inputs, "cond"),
             text=env.cache("text_kv", "text"),
             window=env.cache("slab_kv", "window"),
             done=(),
@@ -258,11 +259,7 @@ class ChunkRollout:
             ),
         )
 
-    def _prefix(self, request: ResolvedRequest, slot: Slot | None, shape: tuple[int, ...]) -> Tensor | None:
-        if slot is None:
-            return None
-        if not isinstance(slot, Tensor):
-            raise TypeError(f"the prefix is a tensor, got {type(slot).__name__}")
+    def _prefix(self, request: ResolvedRequest, slot: Tensor, shape: tuple[int, ...]) -> Tensor:
         if (slot.shape[0], *slot.shape[2:]) != (shape[0], *shape[2:]):
             raise TypeError(f"the prefix of shape {list(slot.shape)} does not lie on the grid {list(shape)}")
         given, whole = slot.shape[1], self._cutting.is_whole(slot.shape[1])
@@ -312,9 +309,3 @@ def _sigmas(card: ModelCard) -> tuple[float, ...]:
             remedy="State them in RecipeSpec.sigmas.",
         )
     return card.recipe.sigmas
-
-
-def _embeddings(slot: Slot) -> ValueRef:
-    if not isinstance(slot, ValueRef):
-        raise TypeError(f"embeddings are stored once and passed by reference, got {type(slot).__name__}")
-    return slot

@@ -1,4 +1,4 @@
-"""Drives one loop without an engine: the same step the engine takes, for tests, tools and training."""
+"""One step of a loop, the same in the engine and without one."""
 
 from __future__ import annotations
 

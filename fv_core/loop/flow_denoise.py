@@ -15,6 +15,7 @@ from torch import Tensor
 from fv_core.cache import ValueRef
 from fv_core.card import LoopSpec, ModelCard
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
+from fv_core.loop.inputs import reference
 from fv_core.loop.outputs import tensor_of
 from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.policies.experts import HIGH, LOW, expert
@@ -111,15 +112,14 @@ class FlowDenoise:
         plan = schedule(recipe.sigma_rule, request.steps, float(request.params.get("shift", recipe.shift)))
         shape = self._card.geometry(request.size, request.frames).latent
         noise, _ = torch_normal(seed_state(request.seed), shape)
-        uncond = inputs.get(UNCOND)
         return FlowState(
             latent=noise.to(env.device),
             step=0,
             sigmas=plan.sigmas,
             timesteps=plan.timesteps,
             sampler=self._sampler.init(),
-            cond=_embeddings(inputs[COND]),
-            uncond=None if uncond is None else _embeddings(uncond),
+            cond=reference(inputs, COND),
+            uncond=reference(inputs, UNCOND) if UNCOND in inputs else None,
             guidance=request.guidance,
         )
 
@@ -183,9 +183,3 @@ class FlowDenoise:
             branch=branch,
             group="cfg" if self._params.cfg is Guidance.JOINT else None,
         )
-
-
-def _embeddings(slot: Slot) -> ValueRef:
-    if not isinstance(slot, ValueRef):
-        raise TypeError(f"embeddings are stored once and passed by reference, got {type(slot).__name__}")
-    return slot

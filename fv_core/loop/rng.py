@@ -11,11 +11,13 @@ def seed_state(seed: int) -> Tensor:
     return torch.Generator("cpu").manual_seed(seed).get_state()
 
 
-def torch_normal(state: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Standard normal fp32 numbers on the CPU, equal to `torch.randn(shape, generator=g)`, and g's next state."""
+def torch_normal(
+    state: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """Normal numbers on the CPU, equal to `torch.randn(shape, generator=g, dtype=dtype)`, and g's next state."""
     generator = torch.Generator("cpu")
     generator.set_state(state)
-    numbers = torch.randn(shape, generator=generator, dtype=torch.float32)
+    numbers = torch.randn(shape, generator=generator, dtype=dtype)
     return numbers, generator.get_state()
 
 

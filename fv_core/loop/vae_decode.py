@@ -17,6 +17,7 @@ from torch import Tensor
 from fv_core.cache import CacheRef
 from fv_core.card import LoopSpec, ModelCard
 from fv_core.loop.contract import LoopEnv, LoopOutputs, Slot
+from fv_core.loop.inputs import tensor
 from fv_core.loop.outputs import tensor_of
 from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.work import (
@@ -84,9 +85,7 @@ class VaeDecode:
         return 1 + self._frames(request)
 
     def init(self, request: ResolvedRequest, inputs: Mapping[str, Slot], env: LoopEnv) -> VaeDecodeState:
-        latent = inputs.get("latent")
-        if latent is not None and not isinstance(latent, Tensor):
-            raise TypeError(f"the latent to decode is a tensor, got {type(latent).__name__}")
+        latent = tensor(inputs, "latent") if "latent" in inputs else None
         return VaeDecodeState(
             waiting=() if latent is None else (latent,),
             latent=None,

@@ -94,9 +94,8 @@ def decode_part(part: ModalPart, data: bytes) -> DecodedInput:
     except RequestError:
         raise
     except (MemoryError, Image.DecompressionBombError) as error:
-        raise _too_large(
-            part, str(error) or "more than the memory", f"at most {MAX_DECODED} bytes"
-        ) from error
+        told = "more than is ever decoded"
+        raise _too_large(part, told, f"at most {MAX_DECODED} bytes once decoded") from error
     except Exception as error:  # damaged bytes have made the decoders raise nearly everything
         raise _unreadable(part, f"cannot be decoded: {type(error).__name__}: {error}") from error
 
@@ -161,6 +160,8 @@ def _audio(part: ModalPart, data: bytes) -> DecodedInput:
 
 
 def _action(part: ModalPart, data: bytes) -> DecodedInput:
+    if not data.startswith(b"\x93NUMPY"):
+        raise _unreadable(part, "is no .npy file")
     actions = np.load(io.BytesIO(data), allow_pickle=False)
     if not isinstance(actions, np.ndarray) or actions.ndim != 2 or 0 in actions.shape:
         raise _unreadable(part, "holds no array [T, D]")
@@ -175,7 +176,10 @@ def _action(part: ModalPart, data: bytes) -> DecodedInput:
 
 def _open(part: ModalPart, data: bytes) -> Any:
     # Other demuxers may open files that the bytes name.
-    container = av.open(io.BytesIO(data), options={"format_whitelist": ",".join(_DEMUXERS)})
+    try:
+        container = av.open(io.BytesIO(data), options={"format_whitelist": ",".join(_DEMUXERS)})
+    except av.FFmpegError as error:
+        raise _unreadable(part, "is of no format that is read, or damaged") from error
     if not any(name in container.format.name.split(",") for name in _MEDIA[part.modality]):
         name = container.format.name
         container.close()

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fv_core.card import ModelCard
 from fv_core.errors import RequestError
-from fv_core.program import InputSpec, Program
+from fv_core.program import InputSpec
 from fv_core.request import ModalPart, Request, Size, TaskType, UsedInput
 
 
@@ -28,7 +29,7 @@ class Inputs:
     notes: tuple[str, ...] = ()
 
 
-def read_inputs(request: Request, task: TaskType, program: Program, model_id: str) -> Inputs:
+def read_inputs(request: Request, task: TaskType, card: ModelCard) -> Inputs:
     """Raises:
     RequestError: FV308 an input is missing or not read by the task, FV320 one cannot be read, FV321 too large.
     """
@@ -37,14 +38,14 @@ def read_inputs(request: Request, task: TaskType, program: Program, model_id: st
     used: list[UsedInput] = []
     contents: dict[str, Any] = {}
     notes: list[str] = []
-    for spec in program.inputs:
+    for spec in card.programs[task].inputs:
         part = next(
             (one for one in left if isinstance(one, ModalPart) and one.modality == spec.modality), None
         )
         if part is None and spec.optional:
             continue
         if part is None:
-            raise _missing(spec, task, model_id)
+            raise _missing(spec, task, card)
         left.remove(part)
         one, content, told = _read(part)
         used.append(one)
@@ -54,21 +55,22 @@ def read_inputs(request: Request, task: TaskType, program: Program, model_id: st
             height, width = content.shape[-3:-1]
             size = Size(width, height)
     if left:
-        raise _unread(left[0], task, program, model_id)
+        raise _unread(left[0], task, card)
     return Inputs(used=tuple(used), contents=contents, size=size, notes=tuple(notes))
 
 
-def check_inputs(inputs: Inputs, task: TaskType, program: Program, model_id: str) -> None:
+def check_inputs(inputs: Inputs, task: TaskType, card: ModelCard) -> None:
     """Raises:
     RequestError: FV308, they are not those that the task reads.
     """
+    specs = card.programs[task].inputs
     brought = [one.modality for one in inputs.used]
-    for spec in program.inputs:
+    for spec in specs:
         if spec.modality not in brought and not spec.optional:
-            raise _missing(spec, task, model_id)
+            raise _missing(spec, task, card)
     for one in inputs.used:
-        if brought.count(one.modality) > 1 or one.modality not in {spec.modality for spec in program.inputs}:
-            raise _unread(ModalPart(modality=one.modality, path=one.path), task, program, model_id)
+        if brought.count(one.modality) > 1 or one.modality not in {spec.modality for spec in specs}:
+            raise _unread(ModalPart(modality=one.modality, path=one.path), task, card)
 
 
 def _read(part: ModalPart) -> tuple[UsedInput, Any, tuple[str, ...]]:
@@ -93,22 +95,31 @@ def _read(part: ModalPart) -> tuple[UsedInput, Any, tuple[str, ...]]:
     return used, decoded.content, decoded.notes
 
 
-def _missing(spec: InputSpec, task: TaskType, model_id: str) -> RequestError:
+def _missing(spec: InputSpec, task: TaskType, card: ModelCard) -> RequestError:
     return RequestError(
         "FV308",
         name=f"{spec.modality} input",
-        rule=f"is missing: task {task} of {model_id} needs one",
+        rule=f"is missing: task {task} of {card.model_id} needs one",
         remedy=f"Give one, on the command line with --{spec.modality} FILE.",
     )
 
 
-def _unread(part: object, task: TaskType, program: Program, model_id: str) -> RequestError:
-    known = isinstance(part, ModalPart)
+def _unread(part: object, task: TaskType, card: ModelCard) -> RequestError:
+    name, value, takers = "input", part, ""
+    if isinstance(part, ModalPart):
+        name, value = f"{part.modality} input", part.path or "bytes"
+        takers = ", ".join(
+            one
+            for one in card.capabilities
+            if one is not task and part.modality in {spec.modality for spec in card.programs[one].inputs}
+        )
     return RequestError(
         "FV308",
-        name=f"{part.modality} input" if isinstance(part, ModalPart) else "input",
-        value=(part.path or "bytes") if known and isinstance(part, ModalPart) else part,
-        rule=f"is not read by task {task} of {model_id}",
-        legal=", ".join(["a text prompt", *(f"one {spec.modality}" for spec in program.inputs)]),
-        remedy="Leave it out, or choose a task or a model that takes it.",
+        name=name,
+        value=value,
+        rule=f"is not read by task {task} of {card.model_id}",
+        legal=", ".join(["a text prompt", *(f"one {spec.modality}" for spec in card.programs[task].inputs)]),
+        remedy=f"Leave it out, or choose a task that takes it: {takers}."
+        if takers
+        else "Leave it out, or choose a model that takes it.",
     )

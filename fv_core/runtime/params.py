@@ -1,4 +1,4 @@
-"""Who reads a parameter: the loops of a program, its conditions, or the rows of its components. Nothing is ignored."""
+"""Who reads a parameter: the loops of a program, its conditions, or the rows of its components."""
 
 from __future__ import annotations
 

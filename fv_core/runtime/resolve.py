@@ -59,9 +59,8 @@ def settle(request: Request, card: ModelCard, numerics: Numerics, brought: Input
     Raises: as `resolve`; FV320 and FV321 for inputs.
     """
     task = _task(request, card)
-    program = card.programs[task]
-    inputs = read_inputs(request, task, program, card.model_id) if brought is None else brought
-    check_inputs(inputs, task, program, card.model_id)
+    inputs = read_inputs(request, task, card) if brought is None else brought
+    check_inputs(inputs, task, card)
     request, fixed = _fixed(request, task, card)
     guidance = fixed.get("guidance", _guidance(request, card))
     settled = ResolvedRequest(
@@ -243,6 +242,15 @@ def _size(request: Request, card: ModelCard, own: Size | None) -> Size:
     whole = isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_int, given))
     if not whole:
         raise _no_size(given, rule.legal())
+    if own is not None and request.size is None and not rule.allows(own):
+        raise RequestError(
+            "FV302",
+            name="size of the input",
+            value=str(own),
+            rule=f"is what this task makes, and off the grid of {card.model_id}",
+            legal=rule.legal(),
+            remedy=f"Resize or crop the input; the nearest legal size is {rule.nearest(own)}.",
+        )
     if not rule.allows(Size(*given)):
         raise RequestError(
             "FV302",

@@ -17,6 +17,7 @@ from fv_core.cache import CacheRef, ValueRef
 from fv_core.errors import RunError
 from fv_core.extend.chain import Chain, Enabled
 from fv_core.loop import Done, Emission, Loop, LoopEnv, Slot, StepResult, Waiting, held_refs
+from fv_core.loop.driver import advance
 from fv_core.loop.outputs import misfit
 from fv_core.program import ComponentNode, LoopNode, Node, request_value
 from fv_core.request import EVERYTHING, CancelScope, ResolvedRequest
@@ -144,7 +145,7 @@ class RequestRun:
         now = self.now
         self._watch.add(work.plan, result, work.chain)
         old = now.state
-        new = now.loop.update(old, now.loop.predict(old, result), result)
+        new = advance(now.loop, old, result)
         emissions = now.loop.emit(old, new)
         ended = isinstance(now.loop.next(new), Done)
         if emissions or ended:

@@ -8,7 +8,7 @@ from typing import Final
 from torch import Tensor
 
 from fv_core.cache import CacheContent, CacheRef, ValueRef
-from fv_core.cache.stores import StreamPool, ValueStore, stale
+from fv_core.cache.stores import CachePool, ValueStore, stale
 from fv_core.errors import RunError
 
 POOLS: Final = ("stream", "slab_kv", "paged_kv", "text_kv")
@@ -27,11 +27,11 @@ class Counters:
 
 
 class Stores:
-    """What the requests of an engine hold: values, which they share, and the stream caches of each."""
+    """What the requests of an engine hold: values, which they share, and the caches of each."""
 
     def __init__(self) -> None:
         self.values = ValueStore()
-        self.open: dict[RequestScope, StreamPool] = {}
+        self.open: dict[RequestScope, CachePool] = {}
 
     def counters(self) -> Counters:
         return Counters(
@@ -52,11 +52,10 @@ class RequestScope:
     def __init__(self, owner: str, stores: Stores) -> None:
         self.owner = owner
         self._stores = stores
-        self._streams = StreamPool()  # its own: two jobs that resume one request have equal references
-        self._pools = dict.fromkeys(POOLS, self._streams)
+        self._caches = CachePool()  # its own: two jobs that resume one request have equal references
         self._held: set[CacheRef | ValueRef] = set()
         self.closed = False
-        stores.open[self] = self._streams
+        stores.open[self] = self._caches
 
     def put(self, tensor: Tensor) -> ValueRef:
         """Stores a large immutable tensor for this request."""
@@ -69,24 +68,24 @@ class RequestScope:
         return self._stores.values.get(ref)
 
     def read(self, ref: CacheRef) -> CacheContent:
-        return self._pool(ref).read(ref)
+        return self._pool_of(ref).read(ref)
 
     def take(self, ref: CacheRef) -> CacheContent:
-        """The contents of a cache that the call will use up; see `StreamPool.take`."""
-        content = self._pool(ref).take(ref)
+        """The contents of a cache that the call will use up; see `CachePool.take`."""
+        content = self._pool_of(ref).take(ref)
         self._held.discard(ref)
         return content
 
     def append(self, ref: CacheRef, content: CacheContent) -> CacheRef:
         self._require_open()
-        following = self._pool(ref).append(ref, content)
+        following = self._pool_of(ref).append(ref, content)
         self._held.add(following)
         return following
 
     def restore(self, ref: CacheRef, content: CacheContent) -> None:
         """Puts back a cache from a snapshot."""
         self._require_open()
-        self._pool(ref).restore(ref, content)
+        self._pool_of(ref).restore(ref, content)
         self._held.add(ref)
 
     def keep(self, refs: frozenset[CacheRef | ValueRef]) -> None:
@@ -107,21 +106,21 @@ class RequestScope:
         if self.closed:
             raise over(self.owner, "was closed")
 
-    def _pool(self, ref: CacheRef) -> StreamPool:
+    def _pool_of(self, ref: CacheRef) -> CachePool:
         """Raises:
         RunError: FV505, the reference is another request's or of no pool that there is.
         """
         if ref.owner != self.owner:
             raise stale(f"cache {ref.id}", ref.owner, f"belongs to another request than {self.owner}")
-        if ref.pool not in self._pools:
-            raise stale(f"cache {ref.id}", ref.pool, f"is of none of the pools {', '.join(self._pools)}")
-        return self._pools[ref.pool]
+        if ref.pool not in POOLS:
+            raise stale(f"cache {ref.id}", ref.pool, f"is of none of the pools {', '.join(POOLS)}")
+        return self._caches
 
     def _release(self, ref: CacheRef | ValueRef) -> None:
         if isinstance(ref, ValueRef):
             self._stores.values.release(ref, self)
         else:
-            self._pool(ref).release(ref)
+            self._pool_of(ref).release(ref)
 
 
 def over(owner: str, rule: str) -> RunError:

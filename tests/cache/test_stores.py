@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fv_core.cache import CacheContent, CacheRef
-from fv_core.cache.stores import StreamPool, ValueStore, value_ref
+from fv_core.cache.stores import CachePool, ValueStore, value_ref
 from fv_core.errors import RunError
 
 EMPTY = CacheRef(pool="stream", id="r1/decode/features", version=0, owner="r1")
@@ -60,13 +60,13 @@ def test_equal_values_are_stored_once_until_the_last_holder_lets_go() -> None:
 
 
 def test_version_zero_is_empty_and_is_always_there() -> None:
-    pool = StreamPool()
+    pool = CachePool()
     assert pool.read(EMPTY) == pool.take(EMPTY) == []
 
 
 @pytest.mark.parametrize("use", ["read", "take"])
 def test_stale_reference_is_refused(use: str) -> None:
-    pool = StreamPool()
+    pool = CachePool()
     first = pool.append(EMPTY, [tensor(1)])
     second = pool.append(first, pool.take(first))
     assert (first.version, second.version) == (1, 2)
@@ -78,7 +78,7 @@ def test_stale_reference_is_refused(use: str) -> None:
 
 @pytest.mark.parametrize("use", ["read", "take"])
 def test_changing_the_list_of_a_read_does_not_change_the_pool(use: str) -> None:
-    pool = StreamPool()
+    pool = CachePool()
     given: CacheContent = [tensor(1), "Rep", None]
     ref = pool.append(EMPTY, given)
     content = pool.read(ref)
@@ -89,7 +89,7 @@ def test_changing_the_list_of_a_read_does_not_change_the_pool(use: str) -> None:
 
 
 def test_a_released_cache_gives_its_bytes_back() -> None:
-    pool = StreamPool()
+    pool = CachePool()
     ref = pool.append(EMPTY, [torch.zeros(10), "Rep", None, torch.zeros(2, dtype=torch.float64)])
     assert (len(pool), pool.bytes) == (1, 56)
     pool.release(ref)

@@ -90,6 +90,7 @@ FEWER_STEPS = When(field="steps", compare=Compare.EQUAL, value=4)
 
 BREAKS: list[tuple[str, str, Break]] = [
     ("FV201", "assumes_loop", lambda card: derive(card, recipe={"assumes_loop": "flow.unipc2.cfg/v1"})),
+    ("FV201", "'vae.decode/v1'", lambda card: derive(card, recipe={"assumes_loop": "vae.decode/v1"})),
     ("FV203", "steps", lambda card: derive(card, recipe={"steps": 0})),
     ("FV217", "recipe.steps 2.5", lambda card: derive(card, recipe={"steps": 2.5})),
     ("FV217", "diffusers>=0.37, wan-official", lambda card: derive(card, recipe={"sigma_rule": "linear"})),

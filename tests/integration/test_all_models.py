@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 from fv_core import Engine, Request
+from fv_core.cache import CacheContent, CacheRef
+from fv_core.cache.stores import CachePool
 from fv_core.loop import WorkKind
+from fv_core.loop.rng import seed_state, torch_normal
 from fv_core.media import Clip
 from fv_core.plugins import find_card
 from fv_core.program import InputSpec
@@ -66,8 +72,6 @@ def alone(engine: Engine) -> dict[str, Clip]:
 
 
 def kept(request: Request) -> Request:
-    from dataclasses import replace
-
     return replace(request, output=ALL)
 
 
@@ -138,8 +142,6 @@ def test_what_comes_back_is_what_the_task_yields(alone: dict[str, Clip]) -> None
 
 
 def test_another_seed_changes_every_model(engine: Engine, alone: dict[str, Clip]) -> None:
-    from dataclasses import replace
-
     for name, request in REQUESTS.items():
         if request.task is TaskType.QA:
             continue  # greedy: no seed
@@ -160,3 +162,76 @@ def test_default_task_does_not_depend_on_the_order_of_a_cards_json() -> None:
     for model in MODELS:
         card = find_card(model)
         assert type(card).from_json(card.to_json()).capabilities == card.capabilities
+
+
+class OnePool(CachePool):
+    """Finds caches by node alone: every request of a model meets those of the others."""
+
+    contents: ClassVar[dict[tuple[str, int], CacheContent]] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._contents = self.contents
+
+    def read(self, ref: CacheRef) -> CacheContent:
+        return super().read(_of_nobody(ref))
+
+    def restore(self, ref: CacheRef, content: CacheContent) -> None:
+        super().restore(_of_nobody(ref), content)
+
+    def release(self, ref: CacheRef) -> None:
+        """Whose it was nobody knows."""
+
+
+def _of_nobody(ref: CacheRef) -> CacheRef:
+    return replace(ref, id=ref.id.partition("/")[2])
+
+
+def one_pool(patch: pytest.MonkeyPatch) -> None:
+    OnePool.contents.clear()
+    patch.setattr("fv_core.runtime.scope.CachePool", OnePool)
+
+
+def one_generator(patch: pytest.MonkeyPatch) -> None:
+    """Seeding and drawing go to one generator of the process, whatever state a loop carries."""
+    generator = torch.Generator("cpu")
+
+    def seeded(seed: int) -> torch.Tensor:
+        return generator.manual_seed(seed).get_state()
+
+    def drawn(
+        state: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(shape, generator=generator, dtype=dtype), generator.get_state()
+
+    stand_ins: dict[object, Callable[..., object]] = {seed_state: seeded, torch_normal: drawn}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fv_"):
+            for attribute, value in list(vars(module).items()):
+                if callable(value) and any(value is known for known in stand_ins):
+                    patch.setattr(module, attribute, stand_ins[value])
+
+
+@pytest.mark.parametrize(
+    ("state", "seen"),
+    [
+        (
+            one_pool,
+            ("bagel, text to image", "cosmos3, text to video", "wan-causal, streamed", "wan21, guided"),
+        ),
+        (one_generator, ("ltx2, with sound", "wan-causal, streamed")),
+    ],
+)
+def test_control_state_that_requests_share_is_seen_in_every_model(
+    state: Callable[[pytest.MonkeyPatch], None],
+    seen: tuple[str, ...],
+    engine: Engine,
+    alone: dict[str, Clip],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state(monkeypatch)
+    for name in seen:
+        request = REQUESTS[name]
+        other = replace(request, prompt="a blue square", seed=77)
+        one, _ = engine.run_many([kept(request), kept(other)])
+        assert one.clip is None or differing(one.clip, alone[name]), name

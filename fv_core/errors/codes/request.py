@@ -46,8 +46,9 @@ REQUEST: Final = (
         "are made.",
     ),
     row(
-        "FV308", "task does not read this input", 2, 400, "invalid_input",
-        "Each task reads a fixed set of inputs. An input that the task would ignore is refused.",
+        "FV308", "inputs are not those that the task reads", 2, 400, "invalid_input",
+        "Each task reads a fixed set of inputs beside the prompt. One that it needs and does not get, and one that it "
+        "would ignore, are refused.",
     ),
     row(
         "FV309", "model does not offer this task", 2, 400, "unsupported_task",

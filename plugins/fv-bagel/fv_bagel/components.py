@@ -17,6 +17,7 @@ from fv_bagel.text import Words
 from fv_bagel.vision import Vision
 from fv_core.cache import CacheContent
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from fv_core.loop.rows import tensor
 
 
 class _OneByOne:
@@ -62,15 +63,15 @@ class MixtureModel(_OneByOne):
         return ComponentOutput(output=CallOutput(tensors=tensors))
 
     def detokenize(self, call: ResolvedCall) -> ComponentOutput:
-        text = self.words.text(_tensor(call, "tokens"))
+        text = self.words.text(tensor(call, "tokens"))
         return ComponentOutput(output=CallOutput(tensors={}, texts={"text": text}))
 
     def text_block(self, call: ResolvedCall) -> ComponentOutput:
-        _, context = self._read(call, _tensor(call, "ids"))
+        _, context = self._read(call, tensor(call, "ids"))
         return ComponentOutput(output=CallOutput(tensors={}), caches=(context,))
 
     def latent_block(self, call: ResolvedCall) -> ComponentOutput:
-        latent = _tensor(call, "latent").to(self._device)
+        latent = tensor(call, "latent").to(self._device)
         tokens = pack(latent, self._patch)
         time = torch.zeros(1, device=self._device)  # one row for all tokens, as the reference has it
         rows = self._framed(self._embedded(tokens, time, latent.shape[1] // self._patch))
@@ -78,12 +79,12 @@ class MixtureModel(_OneByOne):
         return ComponentOutput(output=CallOutput(tensors={}), caches=(_listed(kept),))
 
     def vision_block(self, call: ResolvedCall) -> ComponentOutput:
-        rows = self._framed(_tensor(call, "tokens").to(self._device))
+        rows = self._framed(tensor(call, "tokens").to(self._device))
         _, kept = self._look(call, rows, None)
         return ComponentOutput(output=CallOutput(tensors={}), caches=(_listed(kept),))
 
     def velocity(self, call: ResolvedCall) -> ComponentOutput:
-        tokens = _tensor(call, "tokens").to(self._device)
+        tokens = tensor(call, "tokens").to(self._device)
         times = torch.full((len(tokens),), float(call.rows["time"]), device=self._device)
         rows = self._framed(self._embedded(tokens, times, int(call.static["rows"])))
         hidden, _ = self._look(call, rows, route(len(rows), self._device), keep=False)
@@ -144,7 +145,7 @@ class VisionModel(_OneByOne):
 
     def encode(self, call: ResolvedCall) -> ComponentOutput:
         weight = self.module.vit_pos_embed.pos_embed
-        image = pixels(self.fit.seen(_tensor(call, "image")).to(weight.device))
+        image = pixels(self.fit.seen(tensor(call, "image")).to(weight.device))
         patches = pack(image, self.patch).to(weight.dtype)
         rows, columns = (side // self.patch for side in image.shape[1:])
         tokens = self.module(patches, cells(rows, columns, self.side).to(weight.device))
@@ -166,18 +167,18 @@ class Vae(_OneByOne):
 
     def encode(self, call: ResolvedCall) -> ComponentOutput:
         weight = self.module.decoder.conv_in.weight
-        image = pixels(_tensor(call, "image").to(weight.device)).to(weight.dtype)
+        image = pixels(tensor(call, "image").to(weight.device)).to(weight.dtype)
         mean, logvar = self.module.encoder(image.unsqueeze(0))[0].chunk(2)
-        noise = _tensor(call, "noise").to(mean)
+        noise = tensor(call, "noise").to(mean)
         latent = self._scale * (mean + torch.exp(0.5 * logvar) * noise - self._shift)
         return ComponentOutput(output=CallOutput(tensors={"latent": latent.float()}))
 
     def prepare(self, call: ResolvedCall) -> ComponentOutput:
-        latent = _tensor(call, "latent").to(self.module.decoder.conv_in.weight)
+        latent = tensor(call, "latent").to(self.module.decoder.conv_in.weight)
         return ComponentOutput(output=CallOutput(tensors={"latent": latent / self._scale + self._shift}))
 
     def decode(self, call: ResolvedCall) -> ComponentOutput:
-        image = self.module.decoder(_tensor(call, "latent").transpose(0, 1))
+        image = self.module.decoder(tensor(call, "latent").transpose(0, 1))
         frames = (image * 0.5 + 0.5).clamp(0, 1).permute(0, 2, 3, 1).float()
         return ComponentOutput(output=CallOutput(tensors={"frames": frames}), caches=([],))
 
@@ -215,10 +216,3 @@ def _position(call: ResolvedCall) -> int:
     position = call.rows["position"]
     assert not isinstance(position, str)
     return int(position)
-
-
-def _tensor(call: ResolvedCall, name: str) -> Tensor:
-    row = call.rows[name]
-    if not isinstance(row, Tensor):
-        raise TypeError(f"row {name} is a tensor, got {type(row).__name__}")
-    return row

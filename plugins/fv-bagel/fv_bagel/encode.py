@@ -24,6 +24,7 @@ from fv_core.loop import (
     WorkKind,
     WorkPlan,
 )
+from fv_core.loop.inputs import tensor
 from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.rng import seed_state, torch_normal
 from fv_core.request import ResolvedRequest, Size
@@ -66,9 +67,7 @@ class EncodeImage:
         """Raises:
         RequestError: FV302, the image to make is of another size than the one given.
         """
-        image = inputs["image"]
-        if not isinstance(image, Tensor):
-            raise TypeError(f"an image is a tensor, got {type(image).__name__}")
+        image = tensor(inputs, "image")
         size = Size(image.shape[1], image.shape[0])
         if size != request.size:
             raise _other_size(request.size, size)

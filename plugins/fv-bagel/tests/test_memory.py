@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
 from fv_bagel import loading, memory
 from fv_bagel.card import MOT_7B
@@ -21,38 +17,9 @@ from fv_bagel.text import Marks
 from fv_core.card import ComponentSpec
 from fv_core.loop import ComponentOutput, ResolvedCall
 from fv_core.request import Size
-
-BELOW, ABOVE = 0.97, 1.25
-"""How far a prediction may be off the counted peak: low enough to admit work, high enough to keep it from failing."""
+from fv_core.testing.live_memory import ABOVE, BELOW, LivePeak, on_meta
 
 Call = Callable[..., ResolvedCall]
-
-
-class LivePeak(TorchDispatchMode):
-    """The largest number of bytes alive at once in storages made inside, leaving out those of `module`."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live: int = 0
-        self.peak: int = 0
-        self._known = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._known:
-                self._count(tensor.untyped_storage())
-        return out
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        self._known.add(storage._cdata)
-        self.live += storage.nbytes()
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
-
-    def _drop(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.live -= size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,21 +45,16 @@ class NoWords:
     marks = Marks(begin=0, end=1, image_begin=2, image_end=3)
 
 
-def fused(query: Tensor, *others: Tensor, **how: Any) -> Tensor:
-    """The meta device has no fused kernel and would count score matrices that real devices never make."""
-    return torch.empty_like(query)
-
-
 @pytest.fixture
-def component(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def component(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     monkeypatch.setattr(loading, "_words", lambda folder, vocabulary: NoWords())
-    monkeypatch.setattr(F, "scaled_dot_product_attention", fused)
 
     def made(name: str, dtype: torch.dtype) -> Any:
         factory: Any = {"model": loading.mixture, "vision": loading.vision, "vae": loading.vae}[name]
         return factory(Unfilled(spec=spec_of(name), dtype=dtype))
 
-    return made
+    with on_meta(monkeypatch):
+        yield made
 
 
 def spec_of(name: str) -> ComponentSpec:
@@ -157,14 +119,3 @@ def test_vae_prediction_agrees_with_the_counted_peak(
     config = MOT_7B.components["vae"].config
     predicted = memory.vae(MOT_7B.geometry(Size(side, side), 1), config, 4)
     assert BELOW <= predicted / peak.peak <= ABOVE
-
-
-def test_counting_tells_kept_from_dropped_tensors() -> None:
-    module = nn.Linear(4, 4)
-    with LivePeak(module) as dropped:
-        for _ in range(3):
-            once = torch.empty(1000)
-            del once
-    with LivePeak(module) as kept:
-        _ = [torch.empty(1000) for _ in range(3)]
-    assert (dropped.peak, kept.peak) == (4000, 12000)

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from fv_core.errors import RequestError
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from fv_core.loop.rows import number, tensor, whole
 from fv_core.request import Size
 from fv_cosmos3 import frames as fitting
-from fv_cosmos3.calls import OneByOne, Operation, number, size, tensor, whole
+from fv_cosmos3.calls import OneByOne, Operation, size
 
 
 class Vae(OneByOne):

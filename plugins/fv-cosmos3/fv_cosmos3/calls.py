@@ -1,24 +1,26 @@
-"""What the components share: calls that each run alone, and typed access to a call's rows."""
+"""What the components share: calls that each run alone, and what they all read of a call."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeAlias
 
 from torch import Tensor
 
 from fv_core.loop import ComponentOutput, ResolvedCall
+from fv_core.loop.rows import whole
 from fv_core.request import Size
 
 Operation: TypeAlias = Callable[[ResolvedCall], ComponentOutput]
 
 
-class OneByOne:
+class OneByOne(ABC):
     """A component whose calls each run alone; `operations` maps the ops to methods."""
 
     @property
-    def operations(self) -> Mapping[str, Operation]:
-        raise NotImplementedError
+    @abstractmethod
+    def operations(self) -> Mapping[str, Operation]: ...
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
         return id(call)
@@ -34,21 +36,3 @@ def tensors(content: Sequence[object]) -> list[Tensor]:
 
 def size(call: ResolvedCall) -> Size:
     return Size(whole(call, "width"), whole(call, "height"))
-
-
-def tensor(call: ResolvedCall, name: str) -> Tensor:
-    row = call.rows[name]
-    if not isinstance(row, Tensor):
-        raise TypeError(f"row {name} is a tensor, got {type(row).__name__}")
-    return row
-
-
-def number(call: ResolvedCall, name: str) -> float:
-    row = call.rows[name]
-    if isinstance(row, str):
-        raise TypeError(f"row {name} is a number, got {row!r}")
-    return float(row)
-
-
-def whole(call: ResolvedCall, name: str) -> int:
-    return int(number(call, name))

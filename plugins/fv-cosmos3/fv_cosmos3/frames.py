@@ -33,16 +33,17 @@ def covering(image: Tensor, size: Size) -> tuple[Tensor, tuple[str, ...]]:
     )
     top, left = round((scaled[0] - size.height) / 2), round((scaled[1] - size.width) / 2)
     pixels = pixels[:, :, top : top + size.height, left : left + size.width]
-    return (pixels.round().clamp(0, 255) / 127.5 - 1.0)[0].unsqueeze(1), _told(
-        "image", Size(width, height), size
-    )
+    given = Size(width, height)
+    notes = (f"the image of {given} was scaled to cover {size} and cut around its centre",)
+    return (pixels.round().clamp(0, 255) / 127.5 - 1.0)[0].unsqueeze(1), notes if given != size else ()
 
 
 def stretched(video: Tensor, size: Size, count: int, keep: str) -> tuple[Tensor, tuple[str, ...]]:
     """The first or last `count` frames of a video uint8 [F, H, W, 3], each scaled to the size."""
     frames, height, width, _ = video.shape
     kept = video[:count] if keep == "first" else video[-count:]
-    notes = _told("video", Size(width, height), size)
+    given = Size(width, height)
+    notes: tuple[str, ...] = () if given == size else (f"the video of {given} was scaled to {size}",)
     if frames > count:
         notes += (f"the clip goes on from the {keep} {count} of the {frames} frames of the video",)
     pixels = _processed(kept, size)
@@ -77,7 +78,3 @@ def _processed(frames: Tensor, size: Size) -> Tensor:
 def _repeated(pixels: Tensor, count: int) -> Tensor:
     missing = count - pixels.shape[1]
     return pixels if missing <= 0 else torch.cat([pixels, pixels[:, -1:].expand(-1, missing, -1, -1)], dim=1)
-
-
-def _told(what: str, given: Size, size: Size) -> tuple[str, ...]:
-    return () if given == size else (f"the {what} of {given} was scaled to {size}",)

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from fv_core.errors import RequestError
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_cosmos3.calls import OneByOne, Operation, number, size, tensor, tensors, whole
+from fv_core.loop.rows import number, tensor, whole
+from fv_cosmos3.calls import OneByOne, Operation, size, tensors
 from fv_cosmos3.embodiments import EMBODIMENTS, canvas
 from fv_cosmos3.joint import Action, Step, velocities
 from fv_cosmos3.pathways import understand

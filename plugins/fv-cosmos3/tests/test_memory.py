@@ -2,71 +2,34 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from diffusers import AutoencoderKLWan, Cosmos3AVAEAudioTokenizer, Cosmos3OmniTransformer
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch import Tensor
 
 from fv_core.card import ModelCard
 from fv_core.request import Size
+from fv_core.testing.live_memory import ABOVE, BELOW, LivePeak, on_meta
 from fv_cosmos3 import memory, pathways
 from fv_cosmos3.autoencoder import _causal_convolutions
 from fv_cosmos3.card import NANO, SUPER
 from fv_cosmos3.joint import Step, velocities
 from fv_cosmos3.loading import _folded
 
-# Predictions may be this far off the counted peak: low enough to admit work, high enough to keep it from failing.
-BELOW, ABOVE = 0.97, 1.25
-
-
-class LivePeak(TorchDispatchMode):
-    """The largest number of bytes alive at once in storages made inside, leaving out those of `module`."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live: int = 0
-        self.peak: int = 0
-        self._known = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._known:
-                self._count(tensor.untyped_storage())
-        return out
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        self._known.add(storage._cdata)
-        self.live += storage.nbytes()
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
-
-    def _drop(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.live -= size
-
 
 @contextmanager
-def on_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The meta device has neither a fused attention kernel nor autocast, which the rotary table switches off."""
-
-    def attention(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> Tensor:
-        return torch.empty_like(query)
+def without_autocast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The meta device has no autocast, which the rotary table switches off."""
 
     def rotary(module: Any, positions: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         table = hidden.new_empty(len(hidden), 1, module.config.head_dim)
         return table, table.clone()
 
-    with monkeypatch.context() as patch, torch.no_grad(), torch.device("meta"):
-        patch.setattr(F, "scaled_dot_product_attention", attention)
+    with on_meta(monkeypatch) as patch:
         patch.setattr(pathways, "_rotary", rotary)
         yield
 
@@ -99,7 +62,7 @@ def counted_transformer(card: ModelCard, size: Size, frames: int, dtype: torch.d
 def test_transformer_prediction_agrees_with_counted_peak(
     card: ModelCard, size: Size, frames: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with on_meta(monkeypatch):
+    with without_autocast(monkeypatch):
         counted = counted_transformer(card, size, frames, torch.bfloat16)
     predicted = memory.transformer(card.geometry(size, frames), card.components["transformer"].config, 2)
     assert BELOW <= predicted / counted <= ABOVE
@@ -111,7 +74,7 @@ def test_vae_prediction_agrees_with_counted_peak(
 ) -> None:
     config, geometry = NANO.components["vae"].config, NANO.geometry(size, frames)
     channels, latent_frames, height, width = geometry.latent
-    with on_meta(monkeypatch):
+    with without_autocast(monkeypatch):
         module = AutoencoderKLWan.from_config(config).requires_grad_(False)
         features: list[Any] = [None] * _causal_convolutions(module.decoder)
         with LivePeak(module) as peak:
@@ -125,7 +88,7 @@ def test_vae_prediction_agrees_with_counted_peak(
 @pytest.mark.parametrize("frames", [25, 189])
 def test_sound_prediction_agrees_with_counted_peak(frames: int, monkeypatch: pytest.MonkeyPatch) -> None:
     config = NANO.components["sound"].config
-    with on_meta(monkeypatch):
+    with without_autocast(monkeypatch):
         module = _folded(Cosmos3AVAEAudioTokenizer.from_config({**config, "encoder_enabled": False}))
         with LivePeak(module) as peak:
             module.decode(torch.empty(1, 64, -(-frames * 25 // 24)))

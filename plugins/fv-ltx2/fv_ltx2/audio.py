@@ -12,8 +12,8 @@ from diffusers import AutoencoderKLLTX2Audio
 from diffusers.pipelines.ltx2.vocoder import LTX2VocoderWithBWE
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from fv_core.loop.rows import tensor
 from fv_ltx2.packing import unpack_audio
-from fv_ltx2.rows import tensor
 
 
 class AudioVae:

@@ -28,6 +28,7 @@ from fv_core.loop import (
     WorkKind,
     WorkPlan,
 )
+from fv_core.loop.inputs import reference, tensor
 from fv_core.loop.params import check_roles, read_params
 from fv_core.loop.rng import seed_state
 from fv_core.request import ResolvedRequest, Size
@@ -145,7 +146,7 @@ class JointDenoise:
             audio_shape = (params.audio_channels, self._audio_frames(request), params.audio_mel)
             latent, audio_latent, rng = noise(seed_state(request.seed), shape, audio_shape)
             if params.image:
-                latent = with_image(latent.to(env.device), _tensor(inputs, "image"))
+                latent = with_image(latent.to(env.device), tensor(inputs, "image"))
         sigmas = self._sigmas(request, len(latent))
         return JointState(
             latent=latent.to(env.device),
@@ -156,7 +157,7 @@ class JointDenoise:
             timesteps=timesteps(sigmas),
             grid=shape[1:],
             fps=request.fps,
-            text={name: _reference(inputs, name) for name in _TEXT},
+            text={name: reference(inputs, name) for name in _TEXT},
             video=video,
             audio=audio,
         )
@@ -231,12 +232,12 @@ class JointDenoise:
         )
 
     def _renoised(self, inputs: Mapping[str, Slot]) -> tuple[Tensor, Tensor, Tensor]:
-        latent, amount, rng = _tensor(inputs, "latent"), self._params.sigmas[0], _tensor(inputs, "rng")
+        latent, amount, rng = tensor(inputs, "latent"), self._params.sigmas[0], tensor(inputs, "rng")
         if self._params.image:
             tokens, rng = renoised_after_first(latent, amount, rng)
         else:
             tokens, rng = renoised(pack(latent), amount, rng)
-        audio_tokens, rng = renoised(_tensor(inputs, "audio_latent"), amount, rng)
+        audio_tokens, rng = renoised(tensor(inputs, "audio_latent"), amount, rng)
         return tokens, audio_tokens, rng
 
     def _clean(self, state: JointState) -> int:
@@ -271,17 +272,3 @@ class JointDenoise:
                 remedy="Ask for more frames, or for fewer of them per second.",
             )
         return frames
-
-
-def _tensor(inputs: Mapping[str, Slot], name: str) -> Tensor:
-    slot = inputs[name]
-    if not isinstance(slot, Tensor):
-        raise TypeError(f"{name} is a tensor, got {type(slot).__name__}")
-    return slot
-
-
-def _reference(inputs: Mapping[str, Slot], name: str) -> ValueRef:
-    slot = inputs[name]
-    if not isinstance(slot, ValueRef):
-        raise TypeError(f"{name} is stored once and passed by reference, got {type(slot).__name__}")
-    return slot

@@ -9,14 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fv_core.loop.rng import torch_normal
 from fv_ltx2.packing import pack, pack_audio
-
-
-def draw(rng: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Standard normal numbers on the CPU, drawn in `dtype`, and the next state of the stream `rng`."""
-    generator = torch.Generator("cpu")
-    generator.set_state(rng)
-    return torch.randn(shape, generator=generator, dtype=dtype), generator.get_state()
 
 
 def noise(rng: Tensor, video: tuple[int, ...], audio: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
@@ -25,8 +19,8 @@ def noise(rng: Tensor, video: tuple[int, ...], audio: tuple[int, ...]) -> tuple[
     Args:
         video: latent shape [C, F, H, W]. audio: latent shape [C, L, M].
     """
-    video_noise, rng = draw(rng, video)
-    audio_noise, rng = draw(rng, audio)
+    video_noise, rng = torch_normal(rng, video)
+    audio_noise, rng = torch_normal(rng, audio)
     return pack(video_noise), pack_audio(audio_noise), rng
 
 
@@ -38,7 +32,7 @@ def with_image(tokens: Tensor, image: Tensor) -> Tensor:
 
 def renoised(tokens: Tensor, amount: float, rng: Tensor) -> tuple[Tensor, Tensor]:
     """`amount * noise + (1 - amount) * tokens` in fp32, noise drawn in their own shape and dtype; the next state."""
-    drawn, rng = draw(rng, tuple(tokens.shape), tokens.dtype)
+    drawn, rng = torch_normal(rng, tuple(tokens.shape), tokens.dtype)
     return (amount * drawn.to(tokens.device) + (1 - amount) * tokens).float(), rng
 
 
@@ -47,7 +41,7 @@ def renoised_after_first(latent: Tensor, amount: float, rng: Tensor) -> tuple[Te
 
     Noise is drawn in the shape of the latent, not of its tokens.
     """
-    drawn, rng = draw(rng, tuple(latent.shape), latent.dtype)
+    drawn, rng = torch_normal(rng, tuple(latent.shape), latent.dtype)
     noisy = latent.new_ones((1, latent.shape[1], 1, 1))
     noisy[:, 0] = 0.0
     amounts = amount * noisy

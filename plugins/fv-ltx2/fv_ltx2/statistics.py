@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_ltx2.rows import tensor
+from fv_core.loop.rows import tensor
 
 _PER_CHANNEL = (-1, 1, 1, 1)
 

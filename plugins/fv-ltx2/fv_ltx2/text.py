@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import Gemma3TextModel
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_ltx2.rows import tensor
+from fv_core.loop.rows import tensor
 
 
 class TextEncoder:

@@ -12,7 +12,7 @@ from diffusers import LTX2VideoTransformer3DModel
 from torch import Tensor
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_ltx2.rows import number, tensor, whole
+from fv_core.loop.rows import number, tensor, whole
 
 _TEXT = ("text_video", "text_audio", "text_mask")
 

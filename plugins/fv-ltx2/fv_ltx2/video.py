@@ -17,7 +17,7 @@ from diffusers.video_processor import VideoProcessor
 from torch import Tensor
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_ltx2.rows import tensor, whole
+from fv_core.loop.rows import tensor, whole
 
 
 class Vae:

@@ -2,70 +2,23 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from diffusers import AutoencoderKLLTX2Audio, AutoencoderKLLTX2Video, LTX2VideoTransformer3DModel
 from diffusers.pipelines.ltx2.connectors import LTX2TextConnectors
 from diffusers.pipelines.ltx2.latent_upsampler import LTX2LatentUpsamplerModel
 from diffusers.pipelines.ltx2.vocoder import LTX2VocoderWithBWE
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from fv_core.card import Geometry
 from fv_core.request import Size
+from fv_core.testing.live_memory import ABOVE, BELOW, LivePeak, on_meta
 from fv_ltx2 import memory
 from fv_ltx2.architectures import PUBLISHED
 from fv_ltx2.card import DISTILLED
 
-# Predictions may be this far off the counted peak: low enough to admit work, high enough to keep it from failing.
-BELOW, ABOVE = 0.97, 1.25
 CLIPS = [(Size(768, 512), 121), (Size(1536, 1024), 121), (Size(768, 512), 9), (Size(768, 512), 1)]
-
-
-class LivePeak(TorchDispatchMode):
-    """The largest number of bytes alive at once in storages made inside, leaving out those of `module`."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live: int = 0
-        self.peak: int = 0
-        self._known = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._known:
-                self._count(tensor.untyped_storage())
-        return out
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        self._known.add(storage._cdata)
-        self.live += storage.nbytes()
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
-
-    def _drop(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.live -= size
-
-
-@contextmanager
-def on_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The meta device has no fused attention and would count score matrices that real devices never make."""
-
-    def attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return torch.empty_like(query)
-
-    with monkeypatch.context() as patch, torch.no_grad(), torch.device("meta"):
-        patch.setattr(F, "scaled_dot_product_attention", attention)
-        yield
 
 
 def made(kind: Any, name: str, dtype: torch.dtype, **fewer: int) -> Any:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fv_core.loop import ResolvedCall
-from fv_core.loop.rng import seed_state
+from fv_core.loop.rng import seed_state, torch_normal
 from fv_ltx2 import denoise, guidance, scales, schedule, start
 from fv_ltx2.denoise import JointDenoise
 from fv_ltx2.packing import pack, pack_audio, unpack
@@ -27,8 +27,8 @@ GUIDED: dict[str, Any] = {"size": (96, 64), "frames": 9, "steps": 2}
 
 def audio_noise_first(patch: Patch) -> None:
     def wrong(rng: Tensor, video: Any, audio: Any) -> tuple[Tensor, Tensor, Tensor]:
-        audio_noise, rng = start.draw(rng, audio)
-        video_noise, rng = start.draw(rng, video)
+        audio_noise, rng = torch_normal(rng, audio)
+        video_noise, rng = torch_normal(rng, video)
         return pack(video_noise), pack_audio(audio_noise), rng
 
     patch.setattr(denoise, "noise", wrong)
@@ -36,8 +36,8 @@ def audio_noise_first(patch: Patch) -> None:
 
 def noise_of_tokens(patch: Patch) -> None:
     def wrong(rng: Tensor, video: Any, audio: Any) -> tuple[Tensor, Tensor, Tensor]:
-        video_noise, rng = start.draw(rng, (video[1] * video[2] * video[3], video[0]))
-        audio_noise, rng = start.draw(rng, audio)
+        video_noise, rng = torch_normal(rng, (video[1] * video[2] * video[3], video[0]))
+        audio_noise, rng = torch_normal(rng, audio)
         return video_noise, pack_audio(audio_noise), rng
 
     patch.setattr(denoise, "noise", wrong)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fv_core.cache import CacheContent
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from fv_core.loop.rows import tensor
 from fv_wan_causal.forward import text_keys_and_values, velocity
 
 
@@ -35,7 +36,7 @@ class Denoiser:
         return [run(call) for call in calls]
 
     def _text(self, call: ResolvedCall) -> ComponentOutput:
-        content: CacheContent = [*text_keys_and_values(self.module, _tensor(call, "text"))]
+        content: CacheContent = [*text_keys_and_values(self.module, tensor(call, "text"))]
         return ComponentOutput(output=CallOutput(tensors={}), caches=(content,))
 
     def _velocity(self, call: ResolvedCall) -> ComponentOutput:
@@ -46,7 +47,7 @@ class Denoiser:
         return ComponentOutput(output=output, caches=(call.caches[0], None))
 
     def _forward(self, call: ResolvedCall, *, commits: bool) -> CallOutput:
-        latent = _tensor(call, "latent").to(self._dtype)
+        latent = tensor(call, "latent").to(self._dtype)
         window, text = call.caches
         static = {name: int(value) for name, value in call.static.items()}
         times = torch.full(
@@ -81,10 +82,3 @@ def _joined(past: Tensor | None, own: Tensor, sink: int, recent: int) -> Tensor:
 
 def _tensors(content: CacheContent) -> list[Tensor]:
     return [part for part in content if isinstance(part, Tensor)]
-
-
-def _tensor(call: ResolvedCall, name: str) -> Tensor:
-    row = call.rows[name]
-    if not isinstance(row, Tensor):
-        raise TypeError(f"row {name} is a tensor, got {type(row).__name__}")
-    return row

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fv_core.cache import CacheContent
 from fv_core.errors import RequestError
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from fv_core.loop.rows import tensor
 
 _GROUP = 4
 """Frames per latent frame, after the first, which has one of its own."""
@@ -44,7 +45,7 @@ class Vae:
         return [run(call) for call in calls]
 
     def _encode(self, call: ResolvedCall) -> ComponentOutput:
-        pixels = _tensor(call, "pixels")
+        pixels = tensor(call, "pixels")
         frames = pixels if pixels.ndim == 4 else pixels.unsqueeze(0)
         _check(frames, int(call.rows["width"]), int(call.rows["height"]))
         clip = (frames.permute(3, 0, 1, 2).unsqueeze(0).to(self.module.dtype) / 255 - 0.5) / 0.5
@@ -61,7 +62,7 @@ class Vae:
         return ComponentOutput(output=CallOutput(tensors={"latent": latent[0].float()}))
 
     def _prepare(self, call: ResolvedCall) -> ComponentOutput:
-        latent = _tensor(call, "latent").unsqueeze(0).to(self.module.dtype)
+        latent = tensor(call, "latent").unsqueeze(0).to(self.module.dtype)
         latent = latent / (1.0 / self._std.to(latent)) + self._mean.to(
             latent
         )  # times std would round otherwise
@@ -71,7 +72,7 @@ class Vae:
     def _decode(self, call: ResolvedCall) -> ComponentOutput:
         (content,) = call.caches
         features = content or [None] * _convolutions(self.module.decoder)
-        latent = _tensor(call, "latent").unsqueeze(0)
+        latent = tensor(call, "latent").unsqueeze(0)
         video = self.module.decoder(
             latent, feat_cache=features, feat_idx=[0], first_chunk=bool(call.static["first"])
         )
@@ -110,10 +111,3 @@ def _check(frames: Tensor, width: int, height: int) -> None:
 def _convolutions(part: nn.Module) -> int:
     """How many entries its list of features has."""
     return sum(isinstance(each, WanCausalConv3d) for each in part.modules())
-
-
-def _tensor(call: ResolvedCall, name: str) -> Tensor:
-    row = call.rows[name]
-    if not isinstance(row, Tensor):
-        raise TypeError(f"row {name} is a tensor, got {type(row).__name__}")
-    return row

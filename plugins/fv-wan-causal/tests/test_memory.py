@@ -2,69 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from transformers import UMT5Config, UMT5EncoderModel
 
 from fv_core.cache import CacheContent
 from fv_core.loop import ResolvedCall
 from fv_core.request import Size
+from fv_core.testing.live_memory import ABOVE, BELOW, LivePeak, on_meta
 from fv_wan_causal import memory
 from fv_wan_causal.card import CHUNK, SF_1_3B, WINDOW
 from fv_wan_causal.denoiser import Denoiser
 from fv_wan_causal.vae import Vae
-
-# Predictions may be this far off the counted peak: low enough to admit work, high enough to keep it from failing.
-BELOW, ABOVE = 0.97, 1.25
-
-
-class LivePeak(TorchDispatchMode):
-    """The largest number of bytes alive at once in storages made inside, leaving out those of `module`."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live: int = 0
-        self.peak: int = 0
-        self._known = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._known:
-                self._count(tensor.untyped_storage())
-        return out
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        self._known.add(storage._cdata)
-        self.live += storage.nbytes()
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
-
-    def _drop(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.live -= size
-
-
-@contextmanager
-def fused_attention(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The meta device has no fused kernel and would count score matrices that real devices never make."""
-
-    def attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return torch.empty_like(query)
-
-    with monkeypatch.context() as patch, torch.no_grad(), torch.device("meta"):
-        patch.setattr(F, "scaled_dot_product_attention", attention)
-        yield
 
 
 def counted_denoiser(latent: tuple[int, ...], dtype: torch.dtype) -> int:
@@ -99,7 +51,7 @@ def test_denoiser_prediction_agrees_with_counted_peak(
     size: Size, frames: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     geometry = SF_1_3B.geometry(size, frames)
-    with fused_attention(monkeypatch):
+    with on_meta(monkeypatch):
         counted = counted_denoiser(geometry.latent, dtype)
     predicted = memory.denoiser(geometry, SF_1_3B.components["transformer"].config, dtype.itemsize)
     assert BELOW <= predicted / counted <= ABOVE
@@ -112,7 +64,7 @@ def test_vae_prediction_agrees_with_the_counted_peak_of_decoding_and_covers_enco
     config = SF_1_3B.components["vae"].config
     geometry = SF_1_3B.geometry(size, frames)
     channels, latent_frames, height, width = geometry.latent
-    with fused_attention(monkeypatch):
+    with on_meta(monkeypatch):
         module = AutoencoderKLWan.from_config(config).requires_grad_(False)
         vae = Vae(module)
         content: CacheContent = []
@@ -138,7 +90,7 @@ def test_text_encoder_prediction_agrees_with_counted_peak(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = SF_1_3B.components["text"].config
-    with fused_attention(monkeypatch):
+    with on_meta(monkeypatch):
         module = UMT5EncoderModel(UMT5Config(**config)).to(dtype).eval().requires_grad_(False)
         with LivePeak(module) as peak:
             module(torch.empty(1, 512, dtype=torch.int64))

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import UMT5EncoderModel
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from fv_core.loop.rows import tensor
 from fv_wan21.text import clean
 
 
@@ -72,12 +73,12 @@ class Denoiser:
         self._dtype = module.dtype  # walks every parameter, so read once
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        return (op, tuple(_tensor(call, "latent").shape), tuple(_tensor(call, "text").shape))
+        return (op, tuple(tensor(call, "latent").shape), tuple(tensor(call, "text").shape))
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
-        latents = torch.stack([_tensor(call, "latent") for call in calls]).to(self._dtype)
+        latents = torch.stack([tensor(call, "latent") for call in calls]).to(self._dtype)
         timesteps = torch.tensor([int(call.rows["timestep"]) for call in calls], device=latents.device)
-        text = torch.stack([_tensor(call, "text") for call in calls]).to(self._dtype)
+        text = torch.stack([tensor(call, "text") for call in calls]).to(self._dtype)
         (velocity,) = self.module(
             hidden_states=latents, timestep=timesteps, encoder_hidden_states=text, return_dict=False
         )
@@ -107,7 +108,7 @@ class Vae:
         return [run(call) for call in calls]
 
     def _prepare(self, call: ResolvedCall) -> ComponentOutput:
-        latent = _tensor(call, "latent").unsqueeze(0).to(self.module.dtype)
+        latent = tensor(call, "latent").unsqueeze(0).to(self.module.dtype)
         latent = _denormalised(latent, self._mean.to(latent), self._std.to(latent))
         prepared: Tensor = self.module.post_quant_conv(latent)
         return ComponentOutput(output=CallOutput(tensors={"latent": prepared[0]}))
@@ -115,7 +116,7 @@ class Vae:
     def _decode(self, call: ResolvedCall) -> ComponentOutput:
         (content,) = call.caches
         features = content or [None] * self._features
-        latent = _tensor(call, "latent").unsqueeze(0)
+        latent = tensor(call, "latent").unsqueeze(0)
         video = self.module.decoder(
             latent, feat_cache=features, feat_idx=[0], first_chunk=bool(call.static["first"])
         )
@@ -132,13 +133,6 @@ def _without_padding(embeds: Tensor, mask: Tensor) -> Tensor:
 
 def _denormalised(latent: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return latent / (1.0 / std) + mean  # in this form: latent * std + mean rounds differently
-
-
-def _tensor(call: ResolvedCall, name: str) -> Tensor:
-    row = call.rows[name]
-    if not isinstance(row, Tensor):
-        raise TypeError(f"row {name} is a tensor, got {type(row).__name__}")
-    return row
 
 
 def _rows(batch: Tensor) -> list[Tensor]:

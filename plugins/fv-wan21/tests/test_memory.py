@@ -2,68 +2,20 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
 from diffusers.models.transformers.transformer_wan import WanRotaryPosEmbed
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from transformers import UMT5Config, UMT5EncoderModel
 
 from fv_core.card import ModelCard
 from fv_core.request import Size
+from fv_core.testing.live_memory import ABOVE, BELOW, LivePeak, on_meta
 from fv_wan21 import memory
 from fv_wan21.card import T2V_1_3B, T2V_14B
 from fv_wan21.components import Vae
-
-# Predictions may be this far off the counted peak: low enough to admit work, high enough to keep it from failing.
-BELOW, ABOVE = 0.97, 1.25
-
-
-class LivePeak(TorchDispatchMode):
-    """The largest number of bytes alive at once in storages made inside, leaving out those of `module`."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live: int = 0
-        self.peak: int = 0
-        self._known = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._known:
-                self._count(tensor.untyped_storage())
-        return out
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        self._known.add(storage._cdata)
-        self.live += storage.nbytes()
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
-
-    def _drop(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.live -= size
-
-
-@contextmanager
-def fused_attention(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The meta device has no fused kernel and would count score matrices that real devices never make."""
-
-    def attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return torch.empty_like(query)
-
-    with monkeypatch.context() as patch, torch.no_grad(), torch.device("meta"):
-        patch.setattr(F, "scaled_dot_product_attention", attention)
-        yield
 
 
 def counted_denoiser(card: ModelCard, latent: tuple[int, ...], dtype: torch.dtype) -> int:
@@ -89,7 +41,7 @@ def test_denoiser_prediction_agrees_with_counted_peak(
     card: ModelCard, size: Size, frames: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     geometry = card.geometry(size, frames)
-    with fused_attention(monkeypatch):
+    with on_meta(monkeypatch):
         counted = counted_denoiser(card, geometry.latent, dtype)
     predicted = memory.denoiser(geometry, card.components["transformer"].config, dtype.itemsize)
     assert BELOW <= predicted / counted <= ABOVE
@@ -104,7 +56,7 @@ def test_vae_prediction_agrees_with_counted_peak(
     config = T2V_1_3B.components["vae"].config
     geometry = T2V_1_3B.geometry(size, frames)
     channels, latent_frames, height, width = geometry.latent
-    with fused_attention(monkeypatch):
+    with on_meta(monkeypatch):
         module = AutoencoderKLWan.from_config(config).requires_grad_(False)
         features: list[Any] = [None] * Vae(module)._features
         with LivePeak(module) as peak:
@@ -125,20 +77,9 @@ def test_text_encoder_prediction_agrees_with_counted_peak(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = T2V_1_3B.components["text"].config
-    with fused_attention(monkeypatch):
+    with on_meta(monkeypatch):
         module = UMT5EncoderModel(UMT5Config(**config)).to(dtype).eval().requires_grad_(False)
         with LivePeak(module) as peak:
             module(torch.empty(1, 512, dtype=torch.int64))
     predicted = memory.text_encoder(T2V_1_3B.geometry(Size(832, 480), 81), config, dtype.itemsize)
     assert BELOW <= predicted / peak.peak <= ABOVE
-
-
-def test_counting_tells_kept_from_dropped_tensors() -> None:
-    module = nn.Linear(4, 4)
-    with LivePeak(module) as dropped:
-        for _ in range(3):
-            del_me = torch.empty(1000)
-            del del_me
-    with LivePeak(module) as kept:
-        _ = [torch.empty(1000) for _ in range(3)]
-    assert (dropped.peak, kept.peak) == (4000, 12000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fv_core.loop import ResolvedCall
+from fv_core.loop.work import ResolvedCall
 
 
 def tensor(call: ResolvedCall, name: str) -> Tensor:
@@ -18,20 +18,24 @@ def tensor(call: ResolvedCall, name: str) -> Tensor:
 
 
 def number(call: ResolvedCall, name: str) -> float:
-    """Raises:
-    TypeError: the row is no number.
+    """A number, or the one in a tensor [].
+
+    Raises:
+        TypeError: the row is text.
     """
     row = call.rows[name]
-    if not isinstance(row, (int, float)):
-        raise TypeError(f"row {name} is a number, got {type(row).__name__}")
-    return row
+    if isinstance(row, str):
+        raise TypeError(f"row {name} is a number, got {row!r}")
+    return float(row)
 
 
 def whole(call: ResolvedCall, name: str) -> int:
-    """Raises:
-    TypeError: the row is no whole number.
+    """As `number`.
+
+    Raises:
+        TypeError: the row is text, or no whole number.
     """
-    row = call.rows[name]
-    if not isinstance(row, int):
-        raise TypeError(f"row {name} is a whole number, got {type(row).__name__}")
-    return row
+    value = number(call, name)
+    if not value.is_integer():
+        raise TypeError(f"row {name} is a whole number, got {value}")
+    return int(value)
