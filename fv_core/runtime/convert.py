@@ -74,7 +74,8 @@ def convert(card: ModelCard, file: Path, out: Path, *, others: Path | None = Non
 
 def _read(file: Path) -> object:
     if not file.is_file():
-        raise missing(file, "the file is missing" if not file.exists() else "it is not a file")
+        rule = "it is not a file" if file.exists() else "the file is missing"
+        raise missing(file, rule, remedy="Give the path of the file as it was published.")
     try:
         return torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except Exception as error:  # whatever a damaged or hostile pickle makes the reader raise
