@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from fv_core.cache import CacheContent, CacheRef, ValueRef
+from fv_core.request import Numerics
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -136,12 +137,14 @@ class ResolvedCall:
     """A call as a component sees it: references replaced by what they name.
 
     Tensors are never changed in place. The lists of `caches` are the component's to change: it returns them, or new
-    ones, as the next version.
+    ones, as the next version. `numerics` is what the component owes the call: the bits of the reference, bits that do
+    not depend on who shares the forward, or speed.
     """
 
     rows: Mapping[str, Tensor | str | int | float]
     static: Mapping[str, Static]
     caches: tuple[CacheContent, ...]
+    numerics: Numerics = Numerics.REFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +164,11 @@ class Component(Protocol):
         ...
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        """Calls of one op with equal keys may share a forward."""
+        """Calls of one op with equal keys may share a forward.
+
+        Under `exact` calls have equal keys only if sharing cannot change their bits; under `reference` nothing is
+        shared, whatever the key.
+        """
         ...
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:

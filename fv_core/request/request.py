@@ -11,7 +11,7 @@ from fv_core.request.task import ModalPart, TaskType, UsedInput
 
 
 class Numerics(StrEnum):
-    """The promise about bits. The executor keeps it; loops and cards never see it.
+    """The promise about bits. The executor and the components keep it; loops and cards never see it.
 
     reference: one sample per forward on plain modules, comparable with the reference pipeline.
     exact: a request gives the same bits alone, interleaved and batched.

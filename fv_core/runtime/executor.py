@@ -1,7 +1,7 @@
 """Executes plans: resolves references, packs compatible calls into forwards, splits the results.
 
-It alone keeps the numerics. Under `reference` and `exact` every call, or group of calls, of a request runs by
-itself, so what shares the engine can never change its bits; under `fast` calls with equal batch keys share a forward.
+Under `reference` every call, or group of calls, of a request runs by itself. Under `exact` and `fast` those with equal
+batch keys share a forward; a component gives calls equal keys under `exact` only if sharing cannot change their bits.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -115,8 +116,8 @@ class _Call:
                 self._done(answer, tuple(use.ref for use in call.caches))
                 return False
             self.component = work.instance.component(call.component)
-            self.resolved = _resolve(call, work.scope)
-            self.key = None if call.group is not None else self.component.batch_key(call.op, self.resolved)
+            self.resolved = _resolve(call, work)
+            self.key = self.component.batch_key(call.op, self.resolved)
             hash(self.key)
         except Exception as error:
             self.fail(error)
@@ -150,35 +151,47 @@ class _Call:
     def fail(self, error: Exception, given: str = "") -> None:
         self.task.error = as_fv_error(error, f"component {self.call.component}.{self.call.op}", given)
 
-    def shared_key(self) -> Hashable | None:
-        """What must be equal to share a forward with other calls; None: runs alone."""
+    def shared_key(self) -> Hashable:
+        """What must be equal to share a forward with calls of others, before the component is asked."""
         work, call = self.task.work, self.call
-        if work.numerics is not Numerics.FAST or call.caches or call.group is not None:
-            return None
-        return (id(work.instance), call.component, call.op, tuple(sorted(call.static.items())))
+        if work.numerics is Numerics.REFERENCE:
+            return (id(self.task), call.group or self.slot)
+        static = tuple(sorted(call.static.items()))
+        return (id(work.instance), work.numerics, call.component, call.op, static)
 
     def _done(self, output: CallOutput, caches: tuple[CacheRef, ...]) -> None:
         self.task.outputs[self.slot] = output
         self.task.caches[self.slot] = caches
 
 
-def _packed(tasks: Sequence[_Task]) -> list[list[_Call]]:
-    """Calls in the order they run, those that may share a forward side by side."""
-    packed: dict[Hashable, list[_Call]] = {}
+_Unit: TypeAlias = list[_Call]
+
+
+def _packed(tasks: Sequence[_Task]) -> list[list[_Unit]]:
+    """Units in the order they run, those that may share a forward side by side."""
+    packed: dict[Hashable, list[_Unit]] = {}
     for task in tasks:
-        for call in task.calls():
-            alone = (id(task), call.call.group or call.slot)
-            packed.setdefault(call.shared_key() or alone, []).append(call)
+        for unit in _units(task):
+            packed.setdefault(unit[0].shared_key(), []).append(unit)
     return list(packed.values())
 
 
-def _compute(calls: list[_Call]) -> None:
+def _units(task: _Task) -> list[_Unit]:
+    """The calls of a task, those of one group together: a forward has all of them or none."""
+    units: dict[str | int, _Unit] = {}
+    for call in task.calls():
+        units.setdefault(call.slot if call.call.group is None else call.call.group, []).append(call)
+    return list(units.values())
+
+
+def _compute(units: list[_Unit]) -> None:
     batches: dict[Hashable, list[_Call]] = {}
-    for call in calls:
-        with _timed([call]):
-            ready = call.prepare()
+    for unit in units:
+        with _timed(unit):
+            ready = [call for call in unit if call.prepare()]
         if ready:
-            batches.setdefault(call.key, []).append(call)
+            alike = len({call.key for call in ready}) == 1  # a group runs in one forward whatever its keys
+            batches.setdefault((alike, ready[0].key if alike else id(unit)), []).extend(ready)
     for batch in batches.values():
         with _timed(batch):
             _forward(batch)
@@ -208,14 +221,18 @@ def _forward(calls: list[_Call]) -> None:
             rows = ", ".join(f"{name} {described(row)}" for name, row in first.resolved.rows.items())
             first.fail(error, given=rows)
             return
+        by_task: dict[int, list[_Call]] = {}
         for call in batch:  # whose fault it is shows when each runs alone
-            _forward([call])
+            by_task.setdefault(id(call.task), []).append(call)
+        for calls in by_task.values():
+            _forward(calls)
         return
     for call, output in zip(batch, outputs, strict=True):
         call.accept(output)
 
 
-def _resolve(call: ComponentCall, scope: RequestScope) -> ResolvedCall:
+def _resolve(call: ComponentCall, work: Work) -> ResolvedCall:
+    scope = work.scope
     rows: dict[str, Tensor | str | int | float] = {
         name: scope.get(row) if isinstance(row, ValueRef) else row for name, row in call.rows.items()
     }
@@ -223,7 +240,7 @@ def _resolve(call: ComponentCall, scope: RequestScope) -> ResolvedCall:
         scope.take(use.ref) if use.mode is CacheMode.APPEND and not use.into else scope.read(use.ref)
         for use in call.caches
     )
-    return ResolvedCall(rows=rows, static=call.static, caches=contents)
+    return ResolvedCall(rows=rows, static=call.static, caches=contents, numerics=work.numerics)
 
 
 def _stored(use: CacheUse, content: CacheContent | None, scope: RequestScope) -> CacheRef:

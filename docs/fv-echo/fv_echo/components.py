@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fv_core.card import LoadContext
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from fv_core.request import Numerics
 from fv_echo import modules
 
 
@@ -28,6 +29,8 @@ class TextEncoder:
         self._length: int = sizes["length"]
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        if call.numerics is not Numerics.FAST:
+            return id(call)
         return op  # every prompt comes to the same shape, so all may share a forward
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
@@ -57,6 +60,8 @@ class Denoiser:
         self._dtype = context.dtype
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        if call.numerics is not Numerics.FAST:
+            return id(call)
         return (op, _tensor(call, "latent").shape)
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:

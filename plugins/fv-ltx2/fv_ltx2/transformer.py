@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
 from fv_core.loop.rows import number, tensor, whole
+from fv_core.request import Numerics
 
 _TEXT = ("text_video", "text_audio", "text_mask")
 
@@ -33,6 +34,8 @@ class Transformer:
         self._dtype = module.dtype  # walks every parameter, so read once
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        if call.numerics is not Numerics.FAST:
+            return id(call)
         shapes = (tuple(tensor(call, name).shape) for name in ("latent", "audio_latent", "text_video"))
         numbers = (number(call, name) for name in ("frames", "height", "width", "clean", "fps"))
         return (op, *shapes, *numbers, *sorted(call.static.items()))

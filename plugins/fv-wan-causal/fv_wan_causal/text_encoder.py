@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import UMT5EncoderModel
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from fv_core.request import Numerics
 from fv_wan_causal.text import clean
 
 
@@ -24,6 +25,8 @@ class TextEncoder:
         self._max_length = max_length
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        if call.numerics is not Numerics.FAST:
+            return id(call)
         return op
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:

@@ -16,6 +16,7 @@ from transformers import UMT5EncoderModel
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
 from fv_core.loop.rows import tensor
+from fv_core.request import Numerics
 from fv_wan21.text import clean
 
 
@@ -31,6 +32,8 @@ class TextEncoder:
         self._max_length = max_length
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        if call.numerics is not Numerics.FAST:
+            return id(call)
         return op
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
@@ -73,6 +76,8 @@ class Denoiser:
         self._dtype = module.dtype  # walks every parameter, so read once
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        if call.numerics is not Numerics.FAST:
+            return id(call)
         return (op, tuple(tensor(call, "latent").shape), tuple(tensor(call, "text").shape))
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
