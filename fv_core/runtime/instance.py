@@ -57,9 +57,12 @@ class ModelInstance:
         self._closed = False
         self._fingerprint: str | None = None
         self._checked: set[str] = set()
+        self._changed: set[str] = set()
         self._counted: tuple[tuple[str, ...], int] = ((), 0)
         self.loading_s = 0.0
         """Seconds spent loading so far: told apart from computing, or every estimate would start too high."""
+        self.version = 0
+        """Counts the changes of its weights: what was computed at one version is not what another one computes."""
 
     @property
     def closed(self) -> bool:
@@ -88,6 +91,16 @@ class ModelInstance:
             self._components[component_id].module.to(self.device)
         self._on_device = component_id
         return self._components[component_id]
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """Ids of the components whose weights are no longer what its folder or seed gave."""
+        return frozenset(self._changed)
+
+    def weights_changed(self, *component_ids: str) -> None:
+        """Tells that weights of these components, of all loaded ones where none is named, now have other values."""
+        self._changed.update(component_ids or self.loaded)
+        self.version += 1
 
     def loop(self, loop_id: str) -> Loop[Any, Any]:
         """The loop, built once.

@@ -18,7 +18,14 @@ def plugin_name(instance: ModelInstance) -> str:
 
 
 def weights_name(instance: ModelInstance) -> str:
-    """What names the weights: repository and revision in the hub's cache, a folder's name and fingerprint, the seed."""
+    """What names the weights: repository and revision in the hub's cache, a folder's name and fingerprint, the seed;
+    and how often they were changed since.
+    """
+    origin = _origin(instance)
+    return f"{origin}, changed {instance.version} times" if instance.changed else origin
+
+
+def _origin(instance: ModelInstance) -> str:
     folder, checkpoint = instance.folder, instance.card.checkpoint
     if folder is None:
         return f"seed {SEED}"

@@ -11,6 +11,7 @@ from torch import nn
 from fv_core.card import LoopSpec, derive
 from fv_core.errors import CardError, PluginError
 from fv_core.runtime.instance import ModelInstance, Offload, build_loop
+from fv_core.runtime.provenance import weights_name
 from fv_wan21.card import TINY
 
 
@@ -76,6 +77,16 @@ def test_seeded_weights_are_the_same_every_time() -> None:
     first, second = instance().component("transformer").module, instance().component("transformer").module
     pairs = zip(first.parameters(), second.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_changes_of_the_weights_are_counted_and_told() -> None:
+    made = instance()
+    made.component("vae")
+    assert (made.version, made.changed, weights_name(made)) == (0, frozenset(), "seed 0")
+    made.weights_changed()
+    made.weights_changed("vae")
+    assert (made.version, made.changed) == (2, frozenset({"vae"}))
+    assert weights_name(made) == "seed 0, changed 2 times"
 
 
 def test_unresolvable_factory_names_the_reference() -> None:
