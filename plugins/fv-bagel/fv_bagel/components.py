@@ -5,7 +5,8 @@ Reference: ByteDance-Seed/Bagel at 056b5fd5, `Bagel.forward_cache_update_*`, `_f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 from diffusers import AutoencoderKL
@@ -17,11 +18,16 @@ from fv_bagel.text import Words
 from fv_bagel.vision import Vision
 from fv_core.cache import CacheContent
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_core.loop.rows import tensor
+from fv_core.loop.packing import LeastRows, product
+from fv_core.loop.rows import number, tensor, whole
+from fv_core.request import Numerics
+
+Single: TypeAlias = Callable[[ResolvedCall], ComponentOutput]
+Packed: TypeAlias = Callable[[Sequence[ResolvedCall]], list[ComponentOutput]]
 
 
 class _OneByOne:
-    """A component whose samples never share a forward: contexts differ in length, and batching changes bits.
+    """A component whose samples never share a forward: convolutions and towers take one image at a time.
 
     Its operations are its public methods that take a call.
     """
@@ -34,7 +40,7 @@ class _OneByOne:
         return [run(call) for call in calls]
 
 
-class MixtureModel(_OneByOne):
+class MixtureModel:
     """The mixture and its words. A context is a `paged_kv` cache: keys and values of each layer in turn, [L, H, D].
 
     tokenize: row or static text (str); outputs ids int64 [L], a framed block, and start int64 [1].
@@ -42,9 +48,12 @@ class MixtureModel(_OneByOne):
     text_block: rows ids [L], position (int, of the first); appends L tokens, causal among themselves.
     latent_block: rows latent [C, h, w], position; appends the image's latent tokens, all at one position.
     vision_block: rows tokens [N, D], position; appends the image's vision tokens, all at one position.
-    velocity: rows tokens [N, latent width], time in [0, 1], position, static rows (of tokens); reads a context;
+    velocity: rows tokens [N, latent width], time in [0, 1], position, rows (of tokens); reads a context;
         output velocity [N, latent width] in the weights' dtype.
     prefill_sample (row tokens [L]) and decode_sample (row token): as `fv_core.loop.ar_decode` has them.
+
+    The last six share a forward, whatever the lengths of samples and contexts: rows are packed, and attention is each
+    sample's own. Under `exact` products have enough rows for their number not to matter, of a sample alone too.
     """
 
     def __init__(self, module: Mixture, words: Words, *, latent_patch: int, latent_side: int) -> None:
@@ -52,77 +61,121 @@ class MixtureModel(_OneByOne):
         self.words = words
         self._patch = latent_patch
         self._side = latent_side
+        self._single: Mapping[str, Single] = {"tokenize": self._tokenize, "detokenize": self._detokenize}
+        self._packed: Mapping[str, Packed] = {
+            "text_block": self._text_block,
+            "latent_block": self._latent_block,
+            "vision_block": self._vision_block,
+            "velocity": self._velocity,
+            "prefill_sample": self._sample,
+            "decode_sample": self._sample,
+        }
+        self._least = LeastRows(module.rowwise)
 
     @property
     def _device(self) -> torch.device:
         return self.module.vae2llm.weight.device
 
-    def tokenize(self, call: ResolvedCall) -> ComponentOutput:
+    def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        shared = call.numerics is Numerics.FAST or (
+            call.numerics is Numerics.EXACT and self._least.exact() is not None
+        )
+        return op if shared and op in self._packed else id(call)
+
+    def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        if op in self._packed:
+            return self._packed[op](calls)
+        return [self._single[op](call) for call in calls]
+
+    def _tokenize(self, call: ResolvedCall) -> ComponentOutput:
         text = str(call.rows["text"] if "text" in call.rows else call.static["text"])
         tensors = {"ids": self.words.block(text), "start": self.words.start()}
         return ComponentOutput(output=CallOutput(tensors=tensors))
 
-    def detokenize(self, call: ResolvedCall) -> ComponentOutput:
+    def _detokenize(self, call: ResolvedCall) -> ComponentOutput:
         text = self.words.text(tensor(call, "tokens"))
         return ComponentOutput(output=CallOutput(tensors={}, texts={"text": text}))
 
-    def text_block(self, call: ResolvedCall) -> ComponentOutput:
-        _, context = self._read(call, tensor(call, "ids"))
-        return ComponentOutput(output=CallOutput(tensors={}), caches=(context,))
+    def _text_block(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        _, contexts = self._read(calls, [tensor(call, "ids") for call in calls])
+        return _appended(contexts)
 
-    def latent_block(self, call: ResolvedCall) -> ComponentOutput:
-        latent = tensor(call, "latent").to(self._device)
-        tokens = pack(latent, self._patch)
-        time = torch.zeros(1, device=self._device)  # one row for all tokens, as the reference has it
-        rows = self._framed(self._embedded(tokens, time, latent.shape[1] // self._patch))
-        _, kept = self._look(call, rows, route(len(rows), self._device))
-        return ComponentOutput(output=CallOutput(tensors={}), caches=(_listed(kept),))
+    def _latent_block(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        rows = []
+        for call in calls:
+            latent = tensor(call, "latent").to(self._device)
+            time = torch.zeros(1, device=self._device)  # one row for all tokens, as the reference has it
+            tokens = pack(latent, self._patch)
+            rows.append(self._framed(self._embedded(tokens, time, latent.shape[1] // self._patch)))
+        _, kept = self._look(calls, rows, latents=True)
+        return _appended(map(_listed, kept))
 
-    def vision_block(self, call: ResolvedCall) -> ComponentOutput:
-        rows = self._framed(tensor(call, "tokens").to(self._device))
-        _, kept = self._look(call, rows, None)
-        return ComponentOutput(output=CallOutput(tensors={}), caches=(_listed(kept),))
+    def _vision_block(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        rows = [self._framed(tensor(call, "tokens").to(self._device)) for call in calls]
+        _, kept = self._look(calls, rows, latents=False)
+        return _appended(map(_listed, kept))
 
-    def velocity(self, call: ResolvedCall) -> ComponentOutput:
-        tokens = tensor(call, "tokens").to(self._device)
-        times = torch.full((len(tokens),), float(call.rows["time"]), device=self._device)
-        rows = self._framed(self._embedded(tokens, times, int(call.static["rows"])))
-        hidden, _ = self._look(call, rows, route(len(rows), self._device), keep=False)
-        velocity = self.module.llm2vae(hidden)[1:-1]
-        return ComponentOutput(output=CallOutput(tensors={"velocity": velocity}), caches=(None,))
+    def _velocity(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        rows = []
+        for call in calls:
+            tokens = tensor(call, "tokens").to(self._device)
+            times = torch.full((len(tokens),), number(call, "time"), device=self._device)
+            rows.append(self._framed(self._embedded(tokens, times, whole(call, "rows"))))
+        hidden, _ = self._look(calls, rows, latents=True, keep=False)
+        velocities = [self.module.llm2vae(sample.clone())[1:-1] for sample in hidden]
+        outputs = [CallOutput(tensors={"velocity": velocity}) for velocity in velocities]
+        return [ComponentOutput(output=output, caches=(None,)) for output in outputs]
 
-    def prefill_sample(self, call: ResolvedCall) -> ComponentOutput:
-        fed = call.rows["tokens"] if "tokens" in call.rows else torch.tensor([int(call.rows["token"])])
-        assert isinstance(fed, Tensor)
-        hidden, context = self._read(call, fed)
-        logits = self.module.language_model.lm_head(hidden[-1:])[0].float()
-        token, logprob = sampled(logits, float(call.rows["temperature"]), float(call.rows["uniform"]))
-        position = torch.tensor(_position(call) + len(fed))
-        tensors = {"token": token, "logprob": logprob, "position": position}
-        return ComponentOutput(output=CallOutput(tensors=tensors), caches=(context,))
+    def _sample(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        fed = [_fed(call) for call in calls]
+        hidden, contexts = self._read(calls, fed)
+        last = torch.cat([sample[-1:] for sample in hidden])
+        logits = product(self.module.language_model.lm_head, last, self._least.of(calls)).float()
+        outputs = []
+        for call, own, ids in zip(calls, logits, fed, strict=True):
+            token, logprob = sampled(own, number(call, "temperature"), number(call, "uniform"))
+            position = torch.tensor(whole(call, "position") + len(ids))
+            outputs.append(CallOutput(tensors={"token": token, "logprob": logprob, "position": position}))
+        pairs = zip(outputs, contexts, strict=True)
+        return [ComponentOutput(output=output, caches=(context,)) for output, context in pairs]
 
-    decode_sample = prefill_sample
-
-    def _read(self, call: ResolvedCall, ids: Tensor) -> tuple[Tensor, CacheContent]:
-        """Text after the call's context: hidden rows [L, D] and the context with it."""
+    def _read(
+        self, calls: Sequence[ResolvedCall], ids: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[CacheContent]]:
+        """Texts after their contexts: of each hidden rows [L, D] and the context with it."""
         stack = self.module.language_model.model
-        first = _position(call)
-        positions = torch.arange(first, first + len(ids), device=self._device)
-        rows = stack.embed_tokens(ids.to(self._device))
-        hidden, kept = stack(rows, positions, past=_pairs(call.caches[0]), causal=True)
-        return hidden, _listed(kept)
+        firsts = [whole(call, "position") for call in calls]
+        hidden, kept = stack(
+            [stack.embed_tokens(own.to(self._device)) for own in ids],
+            [
+                torch.arange(first, first + len(own), device=self._device)
+                for first, own in zip(firsts, ids, strict=True)
+            ],
+            past=[_pairs(call.caches[0]) for call in calls],
+            causal=True,
+            least=self._least.of(calls),
+        )
+        return hidden, list(map(_listed, kept))
 
     def _look(
-        self, call: ResolvedCall, rows: Tensor, experts: Route | None, *, keep: bool = True
-    ) -> tuple[Tensor, list[KeyValues]]:
-        """An image block after the call's context; its tokens share one position and see each other."""
-        positions = torch.full((len(rows),), _position(call), device=self._device)
-        hidden, kept = self.module.language_model.model(
-            rows, positions, past=_pairs(call.caches[0]), route=experts, keep=keep
+        self, calls: Sequence[ResolvedCall], rows: Sequence[Tensor], *, latents: bool, keep: bool = True
+    ) -> tuple[list[Tensor], list[list[KeyValues]]]:
+        """Image blocks after their contexts; tokens of a block share one position and see each other."""
+        found: tuple[list[Tensor], list[list[KeyValues]]] = self.module.language_model.model(
+            rows,
+            [
+                torch.full((len(own),), whole(call, "position"), device=self._device)
+                for call, own in zip(calls, rows, strict=True)
+            ],
+            past=[_pairs(call.caches[0]) for call in calls],
+            routes=[route(len(own), self._device) for own in rows] if latents else None,
+            keep=keep,
+            least=self._least.of(calls),
         )
-        return hidden, kept
+        return found
 
     def _embedded(self, tokens: Tensor, times: Tensor, rows: int) -> Tensor:
+        """Latent tokens as rows, sample by sample: the products are small, and the same as the reference's."""
         places = cells(rows, len(tokens) // rows, self._side).to(self._device)
         return self.module.embed_latent(tokens, times, places)
 
@@ -212,7 +265,10 @@ def _listed(kept: Sequence[KeyValues]) -> CacheContent:
     return [tensor for pair in kept for tensor in pair]
 
 
-def _position(call: ResolvedCall) -> int:
-    position = call.rows["position"]
-    assert not isinstance(position, str)
-    return int(position)
+def _appended(contexts: Iterable[CacheContent]) -> list[ComponentOutput]:
+    return [ComponentOutput(output=CallOutput(tensors={}), caches=(context,)) for context in contexts]
+
+
+def _fed(call: ResolvedCall) -> Tensor:
+    """The tokens to read: a prompt, or the one written last."""
+    return tensor(call, "tokens") if "tokens" in call.rows else torch.tensor([whole(call, "token")])

@@ -82,7 +82,7 @@ class ImageState:
 
 
 class DenoiseImage:
-    """Role: `model`; op `velocity`: rows tokens, time (float), position (int), static rows, reading one context.
+    """Role: `model`; op `velocity`: rows tokens, time (float), position and rows (int), reading one context.
 
     Reads `context`, `no_text` and `no_image`, of each the position (`context_position`), and optionally `rng`, a
     generator's state to go on with; writes `latent` fp32 [C, 1, H, W]. The request's guidance is that by text.
@@ -202,8 +202,12 @@ class DenoiseImage:
         return ComponentCall(
             component=self._component,
             op="velocity",
-            rows={"tokens": state.latent, "time": time, "position": condition.position},
-            static={"rows": state.rows},
+            rows={
+                "tokens": state.latent,
+                "time": time,
+                "position": condition.position,
+                "rows": state.rows,
+            },
             branch=branch,
             caches=(CacheUse(ref=condition.context, mode=CacheMode.READ),),
         )

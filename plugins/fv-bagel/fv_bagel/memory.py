@@ -15,13 +15,15 @@ from fv_core.card import Geometry
 _TEXT_TOKENS = 512
 _LATENT_PATCH = 2
 _VISION_TOKENS = 1.34  # to a latent token, at most: 14 pixels a side to 16, rounded up to whole patches
+_BRANCHES = 3  # of guidance, which share a forward
 _FP32 = 4
 
 
 def mixture(geometry: Geometry, config: Mapping[str, object], dtype_bytes: int) -> int:
     """A feed-forward's three inner tensors and the rows around it, and the contexts beside them.
 
-    Either while the image is looked at, or while one is made with the contexts of all guidance branches.
+    Either while the image is looked at, or while one is made, the guidance branches in one forward: their rows are
+    packed beside the rows of each.
     """
     size = {name: cast(int, config[name]) for name in config if isinstance(config[name], int)}
     hidden, head = size["hidden_size"], size["hidden_size"] // size["num_attention_heads"]
@@ -31,7 +33,7 @@ def mixture(geometry: Geometry, config: Mapping[str, object], dtype_bytes: int) 
     row = 3 * size["intermediate_size"] + 7.65 * hidden
     kept = 2 * size["num_hidden_layers"] * size["num_key_value_heads"] * head
     looking = seen * row + (2 * latents + seen) * kept
-    making = latents * row + 2 * (latents + seen + _TEXT_TOKENS) * kept
+    making = _BRANCHES * latents * (row + hidden) + 2 * (latents + seen + _TEXT_TOKENS) * kept
     return int(max(looking, making) * dtype_bytes)
 
 

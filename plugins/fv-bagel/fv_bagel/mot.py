@@ -6,7 +6,7 @@ the published file. The understanding expert takes text and vision tokens, the g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,6 +21,8 @@ from transformers.models.qwen2.modeling_qwen2 import (
     Qwen2RotaryEmbedding,
     apply_rotary_pos_emb,
 )
+
+from fv_core.loop.packing import Rowwise, product
 
 _FREQUENCIES = 256
 
@@ -37,6 +39,21 @@ class Route:
 
     understanding: Tensor
     generation: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """Samples one after another in one sequence of rows; see `MotStack.forward`.
+
+    Args:
+        lengths: rows of each sample. route: of all rows; None sends every row to the understanding expert.
+        causal: whether a row sees of its sample only what comes before it. least: fewest rows of a product.
+    """
+
+    lengths: tuple[int, ...]
+    route: Route | None
+    causal: bool
+    least: int
 
 
 class MotAttention(nn.Module):
@@ -60,26 +77,29 @@ class MotAttention(nn.Module):
         self,
         hidden: Tensor,
         rotary: tuple[Tensor, Tensor],
-        route: Route | None,
-        past: KeyValues | None,
-        causal: bool,
-    ) -> tuple[Tensor, KeyValues]:
-        """hidden [L, D] to ([L, D], keys and values of the past and of these rows)."""
+        packing: Packing,
+        past: Sequence[KeyValues | None],
+    ) -> tuple[Tensor, list[KeyValues]]:
+        """hidden [L, D] to ([L, D], of each sample the keys and values of its past and of its rows)."""
         query, key, value = (
-            self._routed(f"{part}_proj", hidden, route).unflatten(-1, (-1, self.head_dim)) for part in "qkv"
+            self._routed(f"{part}_proj", hidden, packing).unflatten(-1, (-1, self.head_dim)) for part in "qkv"
         )
-        if route is not None:  # norms and RoPE in fp32 at any precision, as the reference has it for latents
+        if (
+            packing.route is not None
+        ):  # fp32 at any precision for norms and RoPE, as the reference for latents
             query, key = query.float(), key.float()
-        query, key = self._routed("q_norm", query, route), self._routed("k_norm", key, route)
+        query, key = self._routed("q_norm", query, packing), self._routed("k_norm", key, packing)
         query, key = apply_rotary_pos_emb(query, key, *rotary, unsqueeze_dim=1)
         query, key = query.to(value.dtype), key.to(value.dtype)
-        if past is not None:
-            key, value = torch.cat([past[0], key]), torch.cat([past[1], value])
-        attended = self._attend(query, key, value, causal)
-        return self._routed("o_proj", attended.flatten(1), route), (key, value)
+        queries, keys, values = (part.split(packing.lengths) for part in (query, key, value))
+        kept = [_after(*sample) for sample in zip(past, keys, values, strict=True)]
+        attended = [
+            self._attend(rows, *pair, packing.causal) for rows, pair in zip(queries, kept, strict=True)
+        ]
+        return self._routed("o_proj", torch.cat(attended).flatten(1), packing), kept
 
-    def _routed(self, name: str, rows: Tensor, route: Route | None) -> Tensor:
-        return routed(self.get_submodule(name), self.get_submodule(f"{name}_moe_gen"), rows, route)
+    def _routed(self, name: str, rows: Tensor, packing: Packing) -> Tensor:
+        return routed(self.get_submodule(name), self.get_submodule(f"{name}_moe_gen"), rows, packing)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
         repeats = self.heads // self.kv_heads
@@ -106,19 +126,18 @@ class MotLayer(nn.Module):
         self,
         hidden: Tensor,
         rotary: tuple[Tensor, Tensor],
-        route: Route | None,
-        past: KeyValues | None,
-        causal: bool,
-    ) -> tuple[Tensor, KeyValues]:
+        packing: Packing,
+        past: Sequence[KeyValues | None],
+    ) -> tuple[Tensor, list[KeyValues]]:
         """hidden [L, D] to ([L, D], keys and values), as `MotAttention`."""
-        normed = self._routed("input_layernorm", hidden, route)
-        attended, kept = self.self_attn(normed, rotary, route, past, causal)
+        normed = self._routed("input_layernorm", hidden, packing)
+        attended, kept = self.self_attn(normed, rotary, packing, past)
         hidden = hidden + attended
-        normed = self._routed("post_attention_layernorm", hidden, route)
-        return hidden + self._routed("mlp", normed, route), kept
+        normed = self._routed("post_attention_layernorm", hidden, packing)
+        return hidden + self._routed("mlp", normed, packing), kept
 
-    def _routed(self, name: str, rows: Tensor, route: Route | None) -> Tensor:
-        return routed(self.get_submodule(name), self.get_submodule(f"{name}_moe_gen"), rows, route)
+    def _routed(self, name: str, rows: Tensor, packing: Packing) -> Tensor:
+        return routed(self.get_submodule(name), self.get_submodule(f"{name}_moe_gen"), rows, packing)
 
 
 class MotStack(nn.Module):
@@ -134,27 +153,41 @@ class MotStack(nn.Module):
 
     def forward(
         self,
-        hidden: Tensor,
-        positions: Tensor,
+        rows: Sequence[Tensor],
+        positions: Sequence[Tensor],
         *,
-        past: Sequence[KeyValues] = (),
-        route: Route | None = None,
+        past: Sequence[Sequence[KeyValues]],
+        routes: Sequence[Route] | None = None,
         causal: bool = False,
         keep: bool = True,
-    ) -> tuple[Tensor, list[KeyValues]]:
-        """Embedded rows [L, D] at int64 positions [L] after `past` to (normed rows [L, D], keys and values).
+        least: int = 1,
+    ) -> tuple[list[Tensor], list[list[KeyValues]]]:
+        """Samples through the stack in one go, each seeing its own past and itself.
 
-        `route` None sends every row to the understanding expert. Without `keep` no keys and values are returned:
-        with a long past those of all layers are larger than all else.
+        Args:
+            rows: of each sample, embedded [L, D]. positions: int64 [L]. past: of each layer, or [].
+            routes: of each sample; None sends every row to the understanding expert.
+            keep: without it no keys and values are returned: with a long past those of all layers are larger than
+                all else.
+            least: fewest rows of a product; see `fv_core.loop.packing`.
+
+        Returns:
+            Of each sample the normed rows [L, D], and the keys and values of every layer.
         """
-        cos, sin = self.rotary_emb(hidden, positions.unsqueeze(0))
-        rotary = (cos[0], sin[0])
-        kept: list[KeyValues] = []
+        hidden, lengths = torch.cat(list(rows)), tuple(map(len, rows))
+        route = None if routes is None else _joined(routes, lengths)
+        packing = Packing(lengths=lengths, route=route, causal=causal, least=least)
+        # By sample: the last ones of an odd number of cosines are computed in another way than the rest.
+        tables = [self.rotary_emb(hidden, own.unsqueeze(0)) for own in positions]
+        cos, sin = (torch.cat([table[0] for table in part]) for part in zip(*tables, strict=True))
+        kept: list[list[KeyValues]] = [[] for _ in lengths]
         for index, layer in enumerate(self.layers):
-            hidden, after = layer(hidden, rotary, route, past[index] if past else None, causal)
+            before = [sample[index] if sample else None for sample in past]
+            hidden, after = layer(hidden, (cos, sin), packing, before)
             if keep:
-                kept.append(after)
-        return routed(self.norm, self.norm_moe_gen, hidden, route), kept
+                for sample, pair in zip(kept, after, strict=True):
+                    sample.append(pair)
+        return list(routed(self.norm, self.norm_moe_gen, hidden, packing).split(lengths)), kept
 
 
 class CausalLm(nn.Module):
@@ -203,6 +236,17 @@ class Mixture(nn.Module):
         self.time_embedder = TimeEmbedder(config.hidden_size)
         self.latent_pos_embed = PositionTable(latent_side, config.hidden_size)
 
+    @property
+    def rowwise(self) -> list[tuple[nn.Module, int]]:
+        """One of each shape among the layers that packed rows go through, with the width of what it takes."""
+        first = self.language_model.model.layers[0]
+        assert isinstance(first, MotLayer)
+        width, attention = self.vae2llm.out_features, first.self_attn
+        inner = [attention.get_submodule(f"{part}_proj") for part in "qkv"]
+        layers = [*inner, first.get_submodule("mlp"), first.get_submodule("input_layernorm")]
+        outer = (attention.get_submodule("o_proj"), attention.heads * attention.head_dim)
+        return [*((layer, width) for layer in layers), outer, (self.language_model.lm_head, width)]
+
     def embed_latent(self, tokens: Tensor, times: Tensor, cells: Tensor) -> Tensor:
         """Latent tokens [N, latent width] at times [N] or [1] and cells [N] to rows [N, D]."""
         rows = self.vae2llm(tokens.to(self.vae2llm.weight.dtype))
@@ -210,20 +254,34 @@ class Mixture(nn.Module):
         return embedded
 
 
-def routed(
-    understanding: Callable[[Tensor], Tensor],
-    generation: Callable[[Tensor], Tensor],
-    rows: Tensor,
-    route: Route | None,
-) -> Tensor:
+def routed(understanding: Rowwise, generation: Rowwise, rows: Tensor, packing: Packing) -> Tensor:
     """Rows [L, ...] through their experts, each expert's rows as one matrix."""
+    route = packing.route
     if route is None:
-        return understanding(rows)
-    first = understanding(rows[route.understanding])
+        return product(understanding, rows, packing.least)
+    first = product(understanding, rows[route.understanding], packing.least)
     out = first.new_empty((len(rows), *first.shape[1:]))
     out[route.understanding] = first
-    out[route.generation] = generation(rows[route.generation])
+    out[route.generation] = product(generation, rows[route.generation], packing.least)
     return out
+
+
+def _joined(routes: Sequence[Route], lengths: Sequence[int]) -> Route:
+    """The route of all samples' rows in one sequence."""
+    starts = [sum(lengths[:index]) for index in range(len(lengths))]
+    return Route(
+        understanding=torch.cat(
+            [one.understanding + start for one, start in zip(routes, starts, strict=True)]
+        ),
+        generation=torch.cat([one.generation + start for one, start in zip(routes, starts, strict=True)]),
+    )
+
+
+def _after(past: KeyValues | None, key: Tensor, value: Tensor) -> KeyValues:
+    """Keys and values with those that came before, in memory of their own: a context does not hold its neighbours'."""
+    if past is None:
+        return key.clone(), value.clone()
+    return torch.cat([past[0], key]), torch.cat([past[1], value])
 
 
 def _lower_right(queries: int, keys: int, device: torch.device) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from torch import Tensor
 
 from fv_bagel.components import route, sampled
 from fv_bagel.grid import Fit, cells, pack, pixels, unpack
-from fv_bagel.mot import routed
-from fv_core.loop import ResolvedCall
+from fv_bagel.mot import Packing, routed
+from fv_core.loop import ComponentOutput, ResolvedCall
 
 Call = Callable[..., ResolvedCall]
 
@@ -65,9 +66,11 @@ def test_an_image_is_resized_bicubically_to_the_recorded_one(goldens: Any) -> No
 
 def test_rows_go_to_their_experts_and_back_in_order() -> None:
     rows = torch.arange(10.0).reshape(5, 2)
-    out = routed(lambda x: -x, lambda x: x * 10, rows, route(5, rows.device))
-    assert torch.equal(out, torch.cat([-rows[:1], rows[1:4] * 10, -rows[4:]]))
-    assert torch.equal(routed(lambda x: -x, lambda x: x, rows, None), -rows)
+    packing = Packing(lengths=(5,), route=route(5, rows.device), causal=False, least=1)
+    for least in (1, 4):
+        out = routed(lambda x: -x, lambda x: x * 10, rows, replace(packing, least=least))
+        assert torch.equal(out, torch.cat([-rows[:1], rows[1:4] * 10, -rows[4:]]))
+    assert torch.equal(routed(lambda x: -x, lambda x: x, rows, replace(packing, route=None)), -rows)
 
 
 def test_greedy_takes_the_likeliest_and_tells_its_log_probability() -> None:
@@ -102,6 +105,11 @@ def test_spelling_ends_at_the_end_mark_and_at_a_second_beginning(model: Any) -> 
     assert words.text(torch.tensor([marks.end])) == ""
 
 
+def run(model: Any, op: str, call: ResolvedCall) -> ComponentOutput:
+    outputs: list[ComponentOutput] = model.forward_batch(op, [call])
+    return outputs[0]
+
+
 def content(output: Any) -> list[Tensor]:
     (tensors,) = output.caches
     return list(tensors)
@@ -109,9 +117,9 @@ def content(output: Any) -> list[Tensor]:
 
 def test_text_read_in_two_pieces_is_text_read_at_once(model: Any, call_of: Call, elsewhere: float) -> None:
     ids = model.words.block("a cat walks on the grass")
-    whole = content(model.text_block(call_of({"ids": ids, "position": 0}, {}, [])))
-    first = content(model.text_block(call_of({"ids": ids[:5], "position": 0}, {}, [])))
-    both = content(model.text_block(call_of({"ids": ids[5:], "position": 5}, {}, first)))
+    whole = content(run(model, "text_block", call_of({"ids": ids, "position": 0}, {}, [])))
+    first = content(run(model, "text_block", call_of({"ids": ids[:5], "position": 0}, {}, [])))
+    both = content(run(model, "text_block", call_of({"ids": ids[5:], "position": 5}, {}, first)))
     assert len(first[0]) == 5  # what was handed in is as it was
     for one, other in zip(whole, both, strict=True):
         assert float((one - other).abs().max()) <= elsewhere
@@ -119,28 +127,29 @@ def test_text_read_in_two_pieces_is_text_read_at_once(model: Any, call_of: Call,
 
 def test_a_velocity_reads_its_context_and_changes_nothing_of_it(model: Any, call_of: Call) -> None:
     ids = model.words.block("a cat")
-    context = content(model.text_block(call_of({"ids": ids, "position": 0}, {}, [])))
+    context = content(run(model, "text_block", call_of({"ids": ids, "position": 0}, {}, [])))
     before = [tensor.clone() for tensor in context]
     rows = {
         "tokens": torch.randn(4, 64, generator=torch.Generator().manual_seed(0)),
         "time": 0.5,
         "position": 4,
+        "rows": 2,
     }
-    output = model.velocity(call_of(rows, {"rows": 2}, context))
+    output = run(model, "velocity", call_of(rows, {}, context))
     assert output.caches == (None,)
     assert output.output.tensors["velocity"].shape == (4, 64)
     assert all(torch.equal(one, other) for one, other in zip(context, before, strict=True))
-    empty = model.velocity(call_of(rows, {"rows": 2}, []))
+    empty = run(model, "velocity", call_of(rows, {}, []))
     assert not torch.equal(output.output.tensors["velocity"], empty.output.tensors["velocity"])
 
 
 def test_an_image_takes_one_position_and_all_of_its_tokens(model: Any, call_of: Call) -> None:
     latent = torch.randn(16, 4, 6, generator=torch.Generator().manual_seed(0))
-    context = content(model.latent_block(call_of({"latent": latent, "position": 0}, {}, [])))
+    context = content(run(model, "latent_block", call_of({"latent": latent, "position": 0}, {}, [])))
     assert len(context) == 4  # keys and values of two layers
     assert {len(tensor) for tensor in context} == {2 * 3 + 2}
     seen = torch.randn(9, 32, generator=torch.Generator().manual_seed(0))
-    context = content(model.vision_block(call_of({"tokens": seen, "position": 1}, {}, context)))
+    context = content(run(model, "vision_block", call_of({"tokens": seen, "position": 1}, {}, context)))
     assert {len(tensor) for tensor in context} == {8 + 11}
 
 

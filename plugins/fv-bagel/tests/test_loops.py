@@ -221,4 +221,4 @@ def test_the_norm_of_an_image_knows_no_neighbour(mine: Any) -> None:
     ]
     for result, latent in zip(mine.engine.run_many(requests), alone.values(), strict=True):
         assert result.clip is not None
-        assert torch.equal(pack(result.clip.tensors["latent"][:, 0], 2), latent)
+        assert float((pack(result.clip.tensors["latent"][:, 0], 2) - latent).abs().max()) < 1e-5

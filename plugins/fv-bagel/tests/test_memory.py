@@ -15,7 +15,7 @@ from fv_bagel import loading, memory
 from fv_bagel.card import MOT_7B
 from fv_bagel.text import Marks
 from fv_core.card import ComponentSpec
-from fv_core.loop import ComponentOutput, ResolvedCall
+from fv_core.loop import ResolvedCall
 from fv_core.request import Size
 from fv_core.testing.live_memory import ABOVE, BELOW, LivePeak, on_meta
 
@@ -63,10 +63,6 @@ def spec_of(name: str) -> ComponentSpec:
     return replace(spec, config={**spec.config, "num_hidden_layers": 8}) if name == "model" else spec
 
 
-def appended(output: ComponentOutput) -> Any:
-    return output.caches[0]
-
-
 @pytest.mark.parametrize(("side", "dtype"), [(1024, torch.bfloat16), (512, torch.float32)])
 def test_mixture_prediction_agrees_with_the_counted_peak_of_an_edit(
     side: int, dtype: torch.dtype, component: Callable[..., Any], call_of: Call
@@ -78,12 +74,16 @@ def test_mixture_prediction_agrees_with_the_counted_peak_of_an_edit(
         looked, ids = torch.empty(seen**2, 3584, dtype=dtype), torch.zeros(512, dtype=torch.int64)
         with LivePeak(model.module) as peak:
             at = {"position": 0}
-            images = appended(model.latent_block(call_of({"latent": latent, **at}, {}, [])))
-            images = appended(model.vision_block(call_of({"tokens": looked, **at}, {}, images)))
-            held = [appended(model.text_block(call_of({"ids": ids, **at}, {}, images))), images]
-            held.append(appended(model.text_block(call_of({"ids": ids, **at}, {}, []))))
-            rows = {"tokens": tokens, "time": 0.5, **at}
-            model.velocity(call_of(rows, {"rows": side // 16}, held[0]))
+
+            def appended(op: str, context: Any, **rows: Any) -> Any:
+                (output,) = model.forward_batch(op, [call_of({**rows, **at}, {}, context)])
+                return output.caches[0]
+
+            images = appended("latent_block", [], latent=latent)
+            images = appended("vision_block", images, tokens=looked)
+            held = [appended("text_block", images, ids=ids), images, appended("text_block", [], ids=ids)]
+            rows = {"tokens": tokens, "time": 0.5, "rows": side // 16, **at}
+            model.forward_batch("velocity", [call_of(rows, {}, context) for context in held])
     config = spec_of("model").config
     predicted = memory.mixture(MOT_7B.geometry(Size(side, side), 1), config, dtype.itemsize)
     assert BELOW <= predicted / peak.peak <= ABOVE

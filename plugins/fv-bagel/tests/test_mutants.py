@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,10 +62,10 @@ def a_position_for_each_token_of_an_image(patch: Patch) -> None:
     forward = MotStack.forward
 
     def counted(
-        stack: MotStack, hidden: Tensor, positions: Tensor, *, causal: bool = False, **more: Any
+        stack: MotStack, rows: list[Tensor], positions: list[Tensor], *, causal: bool = False, **more: Any
     ) -> Any:
-        own = positions if causal else positions + torch.arange(len(positions))
-        return forward(stack, hidden, own, causal=causal, **more)
+        own = positions if causal else [one + torch.arange(len(one)) for one in positions]
+        return forward(stack, rows, own, causal=causal, **more)
 
     patch.setattr(MotStack, "forward", counted)
 
@@ -175,18 +175,21 @@ def test_unmutated_runs_of_the_same_cases_equal_the_recordings(
 
 def test_a_stale_context_of_another_prompt_is_seen(mine: Any, monkeypatch: Patch) -> None:
     kept: list[ComponentOutput] = []
-    read = MixtureModel.text_block
+    run = MixtureModel.forward_batch
 
-    def stale(model: MixtureModel, call: ResolvedCall) -> ComponentOutput:
-        kept.append(read(model, call))
-        return kept[0]
+    def stale(model: MixtureModel, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        outputs = run(model, op, calls)
+        if op != "text_block":
+            return outputs
+        kept.extend(outputs)
+        return kept[:1]
 
     def images() -> list[Tensor]:
         return [mine.latent("t2i_global", prompt=prompt, steps=2) for prompt in ("a red hat", "a blue sea")]
 
     first, second = images()
     assert not torch.equal(first, second)
-    monkeypatch.setattr(MixtureModel, "text_block", stale)
+    monkeypatch.setattr(MixtureModel, "forward_batch", stale)
     first, second = images()
     assert torch.equal(first, second)  # then ten prompts would not give ten images
     assert mine.difference("t2i_global") > FAR
