@@ -35,13 +35,14 @@ os.environ.setdefault("FV_STRICT_PLUGINS", "1")
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    """A new engine on the CPU, one thread: bits depend on the number of threads."""
+    """A new engine on the CPU, one thread, on which bits depend; whatever may share a forward does."""
     import torch  # tests of what loads no torch share this file
 
     from fv_core import Engine
+    from fv_core.runtime.gain import Always
 
     torch.set_num_threads(1)
-    with Engine([MODEL], device="cpu") as made:
+    with Engine([MODEL], device="cpu", gain=Always()) as made:
         yield made
 
 

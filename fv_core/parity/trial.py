@@ -16,6 +16,7 @@ from fv_core.parity.again import Again, run_again
 from fv_core.parity.bits import Bits, bits
 from fv_core.request import EVERYTHING, OutputSpec, Request
 from fv_core.runtime.engine import Engine
+from fv_core.runtime.gain import Always
 from fv_core.runtime.probes import probes
 
 _LOOKS = 4
@@ -101,7 +102,14 @@ class Trial:
         """Raises:
         FvError: the card is not valid, or it cannot run as asked.
         """
-        return Engine([self.card], device=self.device, dtype=self.dtype, weights=self.weights, offload="none")
+        return Engine(
+            [self.card],
+            device=self.device,
+            dtype=self.dtype,
+            weights=self.weights,
+            offload="none",
+            gain=Always(),
+        )
 
     @cached_property
     def requests(self) -> tuple[Request, ...]:

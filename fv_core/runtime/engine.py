@@ -22,6 +22,7 @@ from fv_core.program import LoopNode
 from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest, UsedInput
 from fv_core.runtime import snapshot
 from fv_core.runtime.admission import admit
+from fv_core.runtime.batching import MAX_BATCH, Batching, Forwards, checked_limit
 from fv_core.runtime.certified import check_covered, require_certified
 from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
 from fv_core.runtime.engine_options import by_id, checked_offload, checked_weights, valid
@@ -29,6 +30,7 @@ from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan, plan_run
 from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
 from fv_core.runtime.faults import unforeseen
+from fv_core.runtime.gain import Gain, Measured
 from fv_core.runtime.inputs import Inputs
 from fv_core.runtime.instance import ModelInstance, Offload, closed
 from fv_core.runtime.job import Job, Observer, advance
@@ -71,6 +73,9 @@ class Engine:
             request needs on this device.
         extensions: interceptors to switch on, or one of them.
         numerics: what a request that does not say gets.
+        max_batch: rows that one forward has at most, 1 to 256; 1 lets no calls share one.
+        gain: decides whether calls that may share a forward should; None: measured here, and shared while it saves
+            time. `Always()` shares whatever it takes, which counts forwards the same on every machine.
         require_certified: run only models whose every claimed rung holds a certificate for this machine; the
             first request for a model then loads all of its weights to compare them. Fast requests are refused
             (FV606), and so is an engine with an interceptor that alters.
@@ -86,6 +91,8 @@ class Engine:
         offload: Literal["auto", "none", "component"] = "auto",
         extensions: str | InterceptorSpec | Sequence[Extension] = (),
         numerics: Numerics | str = Numerics.EXACT,
+        max_batch: int = MAX_BATCH,
+        gain: Gain | None = None,
         require_certified: bool = False,
     ) -> None:
         models = (models,) if isinstance(models, (str, ModelCard)) else models
@@ -99,6 +106,7 @@ class Engine:
         for card in cards:
             check_recipe(self._extensions, card)
         self._numerics = checked_numerics(numerics)
+        self._batching = Batching(gain=gain or Measured(self.device), limit=checked_limit(max_batch))
         self._require_certified = require_certified
         if require_certified:
             check_covered(self._extensions)
@@ -143,7 +151,7 @@ class Engine:
 
         Args:
             numerics: for the requests that do not say.
-            order: interleaved takes one step of each in turn, which lets `fast` requests share forwards.
+            order: interleaved takes one step of each in turn, which lets compatible requests share forwards.
             cancel: cancels all of them.
         """
         default = self._numerics if numerics is None else checked_numerics(numerics)
@@ -249,6 +257,10 @@ class Engine:
         """What requests hold; all zero when none runs."""
         return self._stores.counters()
 
+    def forwards(self) -> tuple[Forwards, ...]:
+        """How often each operation of a component has run on this engine, and with how many rows."""
+        return self._batching.forwards()
+
     def close(self) -> None:
         """Drops weights and caches and what open jobs hold, which end with FV506; closing twice is the same as once."""
         self._closed = True
@@ -305,6 +317,7 @@ class Engine:
                 dtype=pick_dtype(self._dtype, card, self.device),
                 folder=locate(card, self._weights),
                 offload=self._offload_of(card),
+                batching=self._batching,
             )
             if self._require_certified:
                 require_certified(instance)

@@ -16,7 +16,9 @@ from fv_core.loop import Component, Loop
 from fv_core.loop.one_call import OneCall
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import ComponentNode, Node
+from fv_core.runtime.batching import Batching
 from fv_core.runtime.faults import loading_fault
+from fv_core.runtime.gain import Measured
 from fv_core.weights.checkpoint import CheckpointContext
 from fv_core.weights.store import fingerprint
 
@@ -35,7 +37,10 @@ class Offload(StrEnum):
 
 
 class ModelInstance:
-    """One card on one device at one precision. `folder` holds its weights; None initialises them from `SEED`."""
+    """One card on one device at one precision. `folder` holds its weights; None initialises them from `SEED`.
+
+    `batching` is its engine's; without one it has its own.
+    """
 
     def __init__(
         self,
@@ -45,12 +50,14 @@ class ModelInstance:
         dtype: torch.dtype,
         folder: Path | None,
         offload: Offload,
+        batching: Batching | None = None,
     ) -> None:
         self.card = card
         self.device = device
         self.dtype = dtype
         self.folder = folder
         self.offload = offload
+        self.batching = batching or Batching(gain=Measured(device))
         self._components: dict[str, Component] = {}
         self._loops: dict[str, Loop[Any, Any]] = {}
         self._on_device: str | None = None

@@ -21,7 +21,7 @@ from fv_core.loop.driver import advance
 from fv_core.loop.outputs import misfit
 from fv_core.program import ComponentNode, LoopNode, Node, request_value
 from fv_core.request import EVERYTHING, CancelScope, ResolvedRequest
-from fv_core.runtime.executor import Work
+from fv_core.runtime.calls import Work
 from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.scope import RequestScope
 from fv_core.runtime.watch import NonFiniteWatch
@@ -150,7 +150,8 @@ class RequestRun:
         ended = isinstance(now.loop.next(new), Done)
         if emissions or ended:
             self._watch.check()
-        self.notes += tuple(note for out in result.outputs for note in out.notes if note not in self.notes)
+        told = (note for out in result.outputs for note in out.notes)
+        self.notes = tuple(dict.fromkeys((*self.notes, *told)))
         now.state = new
         shown = tuple(chunk for emission in emissions for chunk in self._hand_on(now.node, emission))
         if ended:

@@ -23,13 +23,14 @@ def tiny_card() -> ModelCard:
 
 @pytest.fixture
 def engine(tiny_card: ModelCard) -> Iterator[Engine]:
-    """A new engine on `tiny_card`, on the CPU with one thread: bits depend on their number."""
+    """A new engine on `tiny_card`, on the CPU with one thread, on which bits depend; what may share a forward does."""
     import torch
 
     from fv_core.runtime.engine import Engine
+    from fv_core.runtime.gain import Always
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with Engine([tiny_card], device="cpu") as made:
+    with Engine([tiny_card], device="cpu", gain=Always()) as made:
         yield made
     torch.set_num_threads(threads)

@@ -48,10 +48,9 @@ class Denoiser(Part):
     """Op `velocity`: of latents [CHANNELS, F, H, W]."""
 
     def velocity(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
-        rows = zip(
-            self.module.conv(torch.stack([tensor(call, "latent") for call in calls])), calls, strict=True
-        )
-        return [returned(velocity=row + self._shift(call)) for row, call in rows]
+        # Row by row: stacked, a convolution takes another kernel, and rounds otherwise, for another number of rows.
+        rows = [self.module.conv(tensor(call, "latent")[None])[0] for call in calls]
+        return [returned(velocity=row + self._shift(call)) for row, call in zip(rows, calls, strict=True)]
 
     def _shift(self, call: ResolvedCall) -> Tensor:
         shift: Tensor = self.module.text(tensor(call, "text").mean(0)).view(-1, 1, 1, 1)

@@ -20,7 +20,7 @@ from fv_core.media import Clip
 from fv_core.plugins import find_card
 from fv_core.program import InputSpec
 from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, Size, TaskType
-from fv_core.runtime.executor import Work
+from fv_core.runtime.calls import Work
 from fv_core.runtime.job import advance
 from fv_core.runtime.samples import sample
 

@@ -97,6 +97,11 @@ REQUEST: Final = (
         "names, types and defaults that the interceptor declares.",
     ),
     row(
+        "FV319", "row limit of a forward is not legal", 2, 400, "invalid_max_batch",
+        "`--max-batch`, or `Engine(max_batch=...)`, is the most rows that one forward may have. Memory grows with it; "
+        "results under `reference` and `exact` do not depend on it.",
+    ),
+    row(
         "FV320", "input cannot be read", 2, 400, "invalid_input",
         "Images are PNG, JPEG or WebP; videos MP4, MOV, WebM or MKV; sounds WAV, MP3, FLAC, OGG or MP4; actions a .npy "
         "of floats [T, D]. What a file is is read from its bytes.",

@@ -23,6 +23,7 @@ from fv_core import Clip, Engine, OutputSpec, Request
 from fv_core.cache import CacheContent
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
 from fv_core.request import Modality, ModalPart, Numerics, TaskType
+from fv_core.runtime.gain import Always
 
 FOLDER = Path(__file__).parent / "goldens"
 ELSEWHERE = 1e-5
@@ -70,7 +71,7 @@ class Mine:
 
     def __init__(self, goldens: Goldens, dtype: str = "float32") -> None:
         self._goldens = goldens
-        self.engine = Engine([TINY], device="cpu", dtype=dtype, weights=FOLDER)
+        self.engine = Engine([TINY], device="cpu", dtype=dtype, weights=FOLDER, gain=Always())
 
     def request(self, case: str, **changes: Any) -> Request:
         facts = self._goldens.cases[case]

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fv_bagel.components import MixtureModel
-from fv_core import OutputSpec, Request
+from fv_core import Engine, OutputSpec, Request
 from fv_core.loop import ComponentOutput, ResolvedCall
 from fv_core.loop.packing import LeastRows
 from fv_core.request import Numerics
@@ -140,38 +139,37 @@ def mix(mine: Any, numerics: Numerics) -> list[Request]:
     ]
 
 
-class Forwards:
-    """Counts what the mixture runs, by op: its forwards and the samples in them."""
+class Taken:
+    """What the mixture runs, by op: its forwards and the samples in them, since it was asked last."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.forwards: Counter[str] = Counter()
-        self.samples: Counter[str] = Counter()
-        forward = MixtureModel.forward_batch
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before: dict[str, tuple[int, int]] = {}
+        self()
 
-        def counted(model: MixtureModel, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
-            self.forwards[op] += 1
-            self.samples[op] += len(calls)
-            return forward(model, op, calls)
-
-        patch.setattr(MixtureModel, "forward_batch", counted)
-
-    def taken(self) -> tuple[Counter[str], Counter[str]]:
-        found = self.forwards.copy(), self.samples.copy()
-        self.forwards.clear()
-        self.samples.clear()
-        return found
+    def __call__(self) -> tuple[Counter[str], Counter[str]]:
+        now = {
+            one.op: (one.forwards, one.rows) for one in self._engine.forwards() if one.component == "model"
+        }
+        found = {
+            op: [count - old for count, old in zip(counts, self._before.get(op, (0, 0)), strict=True)]
+            for op, counts in now.items()
+        }
+        self._before = now
+        return (
+            Counter({op: count for op, (count, _) in found.items()}),
+            Counter({op: count for op, (_, count) in found.items()}),
+        )
 
 
 @pytest.mark.parametrize("numerics", [Numerics.EXACT, Numerics.FAST])
-def test_requests_of_all_kinds_share_forwards(
-    numerics: Numerics, mine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts, requests = Forwards(monkeypatch), mix(mine, numerics)
+def test_requests_of_all_kinds_share_forwards(numerics: Numerics, mine: Any) -> None:
+    taken, requests = Taken(mine.engine), mix(mine, numerics)
     alone = [mine.engine.run(request) for request in requests]
-    forwards, samples = counts.taken()
+    forwards, samples = taken()
     assert forwards["velocity"] == sum(request.steps or 0 for request in requests)  # branches share one
     together = mine.engine.run_many(list(reversed(requests)))[::-1]
-    shared, same = counts.taken()
+    shared, same = taken()
     assert same == samples
     assert all(
         shared[op] < forwards[op] for op in ("text_block", "velocity", "prefill_sample", "decode_sample")
@@ -185,15 +183,15 @@ def test_requests_of_all_kinds_share_forwards(
             assert float((result.clip.tensors["latent"] - clip.tensors["latent"]).abs().max()) <= 1e-4
 
 
-def test_a_step_of_all_requests_is_one_forward(mine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts, exact = Forwards(monkeypatch), Numerics.EXACT
+def test_a_step_of_all_requests_is_one_forward(mine: Any) -> None:
+    taken, exact = Taken(mine.engine), Numerics.EXACT
     drawn = mine.request("t2i_global", numerics=exact, steps=3)
     mine.engine.run_many([replace(drawn, seed=seed, prompt=" ".join(WORDS[:seed])) for seed in range(1, 9)])
-    forwards, samples = counts.taken()
+    forwards, samples = taken()
     assert (forwards["velocity"], samples["velocity"]) == (3, 8 * 3 * 2)  # with and without the text
     asked = mine.request("vlm", numerics=exact, inputs=(), output=OutputSpec(keep=("answer_tokens",)))
     results = mine.engine.run_many([replace(asked, prompt=word) for word in WORDS[:8]])
-    forwards, samples = counts.taken()
+    forwards, samples = taken()
     written = [len(result.clip.tensors["answer_tokens"]) for result in results]
     assert (forwards["prefill_sample"], forwards["decode_sample"]) == (1, max(written) - 1)
     assert samples["decode_sample"] == sum(written) - 8

@@ -1,0 +1,182 @@
+"""A step on its way through the executor: its calls, what they are resolved to, and what came back for each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from torch import Tensor
+
+from fv_core.cache import CacheContent, CacheRef, ValueRef
+from fv_core.errors import Cancelled, FvError
+from fv_core.extend.chain import Chain
+from fv_core.loop import (
+    CacheMode,
+    CacheUse,
+    CallOutput,
+    Component,
+    ComponentCall,
+    ComponentOutput,
+    ResolvedCall,
+    StepResult,
+    WorkPlan,
+)
+from fv_core.request import CancelScope, Numerics
+from fv_core.runtime.faults import as_fv_error
+from fv_core.runtime.instance import ModelInstance
+from fv_core.runtime.scope import RequestScope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One request's next step, with what executing it needs of the request."""
+
+    plan: WorkPlan
+    instance: ModelInstance
+    scope: RequestScope
+    cancel: CancelScope
+    numerics: Numerics
+    chain: Chain
+
+
+class Task:
+    """A work in progress: what has come back for each call; `error` ends it."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.outputs: dict[int, CallOutput] = {}
+        self.caches: dict[int, tuple[CacheRef, ...]] = {}
+        self.error: FvError | None = None
+        self.seconds = 0.0
+
+    def units(self) -> list[Unit]:
+        """Its calls, those of one group together: a forward has all of them or none."""
+        units: dict[str | int, Unit] = {}
+        for slot, call in enumerate(self.work.plan.calls):
+            units.setdefault(slot if call.group is None else call.group, []).append(Call(self, slot, call))
+        return list(units.values())
+
+    def result(self) -> StepResult | FvError:
+        if self.error is not None:
+            return self.error
+        slots = range(len(self.work.plan.calls))
+        return StepResult(
+            outputs=tuple(self.outputs[slot] for slot in slots),
+            caches=tuple(self.caches[slot] for slot in slots),
+        )
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a task, from its preparation to its result."""
+
+    task: Task
+    slot: int
+    call: ComponentCall
+    component: Component = field(init=False)
+    resolved: ResolvedCall = field(init=False)
+    key: Hashable = field(init=False)
+
+    def prepare(self) -> bool:
+        """Whether it is to be computed: going on, and not answered by an interceptor."""
+        if not self.going():
+            return False
+        work, call = self.task.work, self.call
+        try:
+            answer = work.chain.answer(call, work.plan)
+            if answer is not None:
+                self._done(answer, tuple(use.ref for use in call.caches))
+                return False
+            self.component = work.instance.component(call.component)
+            self.resolved = _resolve(call, work)
+            self.key = (_kinds(self.resolved), self.component.batch_key(call.op, self.resolved))
+            hash(self.key)
+        except Exception as error:
+            self.fail(error)
+            return False
+        return True
+
+    def going(self) -> bool:
+        """Whether its request has neither failed nor been cancelled; asked before every forward."""
+        task, work = self.task, self.task.work
+        if task.error is None:
+            try:
+                work.cancel.check(work.scope.owner)
+            except Cancelled as cancelled:
+                task.error = cancelled
+        return task.error is None
+
+    def accept(self, computed: ComponentOutput, notes: tuple[str, ...] = ()) -> None:
+        """Takes in what came back; nothing once another call of the request has failed."""
+        if self.task.error is not None:
+            return
+        work = self.task.work
+        try:
+            work.chain.computed(self.call, work.plan, computed.output)
+            uses = zip(self.call.caches, computed.caches, strict=True)
+            caches = tuple(_stored(use, content, work.scope) for use, content in uses)
+        except Exception as error:
+            self.fail(error)
+            return
+        output = (
+            replace(computed.output, notes=(*computed.output.notes, *notes)) if notes else computed.output
+        )
+        self._done(output, caches)
+
+    def fail(self, error: Exception, given: str = "") -> None:
+        self.task.error = as_fv_error(error, f"component {self.call.component}.{self.call.op}", given)
+
+    def shared_key(self) -> Hashable:
+        """What must be equal to share a forward with calls of others, before the component is asked."""
+        work, call = self.task.work, self.call
+        if work.numerics is Numerics.REFERENCE:
+            return (id(self.task), call.group or self.slot)
+        static = tuple((name, type(value), value) for name, value in sorted(call.static.items()))
+        return (id(work.instance), work.numerics, call.component, call.op, static)
+
+    def _done(self, output: CallOutput, caches: tuple[CacheRef, ...]) -> None:
+        self.task.outputs[self.slot] = output
+        self.task.caches[self.slot] = caches
+
+
+Unit: TypeAlias = list[Call]
+"""Calls that a forward has all of or none of: one call, or those of one group."""
+
+
+def rows(units: Sequence[Unit]) -> int:
+    return sum(map(len, units))
+
+
+def spare(unit: Unit) -> Unit:
+    """The unit with lists of caches of its own: a component changes them, and those of `unit` are needed again."""
+    copies = [copy(call) for call in unit]
+    for call in copies:
+        call.resolved = replace(call.resolved, caches=tuple(map(list, call.resolved.caches)))
+    return copies
+
+
+def _kinds(call: ResolvedCall) -> Hashable:
+    """Rows by name and type: stacking tensors of two types would change one of them."""
+    return tuple(
+        (name, row.dtype if isinstance(row, Tensor) else type(row)) for name, row in sorted(call.rows.items())
+    )
+
+
+def _resolve(call: ComponentCall, work: Work) -> ResolvedCall:
+    scope = work.scope
+    resolved: dict[str, Tensor | str | int | float] = {
+        name: scope.get(row) if isinstance(row, ValueRef) else row for name, row in call.rows.items()
+    }
+    contents = tuple(
+        scope.take(use.ref) if use.mode is CacheMode.APPEND and not use.into else scope.read(use.ref)
+        for use in call.caches
+    )
+    return ResolvedCall(rows=resolved, static=call.static, caches=contents, numerics=work.numerics)
+
+
+def _stored(use: CacheUse, content: CacheContent | None, scope: RequestScope) -> CacheRef:
+    if content is None:
+        return use.ref
+    return scope.append(replace(use.ref, id=use.into, version=0) if use.into else use.ref, content)
