@@ -67,6 +67,13 @@ _path = click.Path(path_type=Path)
     help="The promise about bits.  [default: exact]",
 )
 @click.option(
+    "--max-batch",
+    type=click.IntRange(1, 256),
+    default=16,
+    metavar="N",
+    help="Rows that one forward has at most; 1 lets no calls share one.",
+)
+@click.option(
     "--offload",
     type=click.Choice(("auto", "none", "component")),
     default="auto",

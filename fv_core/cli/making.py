@@ -45,6 +45,7 @@ def make(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> N
         dtype=asked.dtype,
         weights=options.weights,
         offload=options.offload,
+        max_batch=options.max_batch,
         require_certified=options.require_certified,
     ) as engine:
         differences = tell_differences(asked, engine, out)

@@ -41,6 +41,7 @@ class Options:
     dtype: str
     weights: Path | None
     numerics: str | None
+    max_batch: int
     offload: Literal["auto", "none", "component"]
     require_certified: bool
     set: tuple[str, ...]

@@ -14,7 +14,7 @@ from fv_core.parity.trial import Finding, Trial
 from fv_core.request import Numerics, Request
 from fv_core.runtime.calls import Work
 from fv_core.runtime.engine import Engine
-from fv_core.runtime.job import Job
+from fv_core.runtime.job import Job, advance
 
 _TOGETHER = 4
 
@@ -29,21 +29,37 @@ def interleave(trial: Trial) -> Finding:
 
 
 def batch(trial: Trial) -> Finding:
-    """Requests of one shape are stepped together: under exact numerics to the bits that each comes to alone.
+    """Requests that share forwards come to what they come to alone, or at least depend on no neighbour's values.
 
-    Under fast numerics, where they share forwards, one comes to the same bits among any neighbours: forwards of equal
-    shapes run the same kernels, so that nothing but a look at the other rows can change its own.
+    Under exact numerics they arrive one after another and differ in prompt, steps and guidance where the card lets
+    them, and one is cancelled on the way: the others come to the bits that each has alone, and no operation was found
+    to depend on its neighbours. (The engine keeps the bits of one that does by running it alone: see its `forwards`.)
+
+    Under fast numerics a request of one shape comes to the same bits among any neighbours: forwards of equal shapes
+    run the same kernels, so that nothing but a look at the other rows can change its own.
     """
     request = replace(trial.requests[0], numerics=Numerics.EXACT)
+    unlike = [_unlike(trial, one, number) for number, one in enumerate(_alike(request, 0))]
+    beside = _staggered(trial.engine, unlike)
+    wrong = differing(beside, [trial.run(one) for one in unlike[:-1]])
+    operations = trial.engine.forwards()
+    wrong += [
+        f"{one.component}.{one.op} gives other bits beside neighbours than alone, and yet equal batch keys under exact"
+        for one in operations
+        if one.dependent
+    ]
     ours, theirs, others = (_alike(request, first) for first in (0, _TOGETHER, 2 * _TOGETHER))
-    wrong = differing(together(trial.engine, ours), [trial.run(one) for one in ours])
     shared = (
         [replace(one, numerics=Numerics.FAST) for one in (ours[0], *neighbours[1:])]
         for neighbours in (theirs, others)
     )
     one, other = (together(trial.engine, requests)[:1] for requests in shared)
     wrong += [f"among others in a shared forward: {each}" for each in differing(one, other)]
-    return Finding(wrong=wrong, of=_TOGETHER + 1, counted="requests that differ with their neighbours")
+    return Finding(
+        wrong=wrong,
+        of=_TOGETHER + len(operations),
+        counted="requests and operations that depend on their neighbours",
+    )
 
 
 def partition(trial: Trial) -> Finding:
@@ -93,6 +109,34 @@ def _alike(request: Request, first: int) -> list[Request]:
         replace(request, seed=(seed + number) % 2**64, prompt=f"{number:02} {request.prompt}")
         for number in range(first, first + _TOGETHER)
     ]
+
+
+def _unlike(trial: Trial, request: Request, number: int) -> Request:
+    """The request with a longer prompt, fewer steps, and every other one with the card's least guidance."""
+    limits, fixed = trial.card.limits, trial.card.recipe.steps_fixed
+    steps = request.steps if request.steps is None or fixed else max(limits.steps[0], request.steps - number)
+    unguided = request.guidance is not None and number % 2
+    return replace(
+        request,
+        prompt=" ".join([request.prompt] * (1 + number)),
+        steps=steps,
+        guidance=limits.guidance[0] if unguided else request.guidance,
+    )
+
+
+def _staggered(engine: Engine, requests: Sequence[Request]) -> list[Bits | str]:
+    """What each but the last comes to: every round of steps one more arrives; the last is cancelled after two steps."""
+    with ExitStack() as stack:
+        jobs: list[Job] = []
+        rounds = 0
+        while len(jobs) < len(requests) or not all(job.done for job in jobs):
+            if len(jobs) < len(requests):
+                jobs.append(stack.enter_context(closing(engine.start(requests[len(jobs)]))))
+            elif rounds == len(requests) + 1 and not jobs[-1].done:
+                jobs[-1].run.cancel.cancel()
+            advance([job for job in jobs if not job.done])
+            rounds += 1
+        return [str(job.error) if job.error else bits(engine.clip(job).tensors) for job in jobs[:-1]]
 
 
 def together(engine: Engine, requests: Sequence[Request]) -> list[Bits | str]:

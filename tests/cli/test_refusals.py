@@ -53,6 +53,7 @@ REFUSED = {
     "--set shift": ("FV300", "'shift'", "NAME=VALUE"),
     "--set shift=1 --set shift=2": ("FV300", "shift", "twice"),
     "--n 0": ("FV300", "0", "1<=x<=1000"),
+    "--max-batch 0": ("FV300", "0", "1<=x<=256"),
     "--device tpu": ("FV312", "'tpu'", "auto, cpu, cuda, cuda:N, mps"),
     "--device cuda:": ("FV312", "'cuda:'", "cuda:N"),
     "--device cpu:0": ("FV312", "'cpu:0'", "cuda:N"),

@@ -99,6 +99,14 @@ def test_a_broken_twin_fails_its_gate_and_none_before(name: str, kit: Any) -> No
         assert GATES[gate].gate(trial).result(gate).state is GateState.FAILED
 
 
+def test_an_operation_that_depends_on_its_neighbours_fails_by_name_though_the_engine_keeps_the_bits(
+    kit: Any,
+) -> None:
+    with Trial(kit.FURTHER["Rounding"][1], device="cpu") as trial:
+        (wrong,) = GATES["batch"].gate(trial).wrong
+    assert wrong.startswith("denoiser.velocity gives other bits beside neighbours than alone")
+
+
 def test_a_clip_of_another_length_is_an_error(kit: Any) -> None:
     with Trial(kit.FURTHER["OtherTemporal"][1], device="cpu") as trial:
         with pytest.raises(RunError) as caught:

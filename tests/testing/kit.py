@@ -40,6 +40,16 @@ class Mixing(Denoiser):
         return [returned(velocity=row + 0.1 * (mean - row)) for row in rows]
 
 
+class Rounding(Denoiser):
+    """Rounds the last row of a forward otherwise where it has neighbours, as kernels for other sizes do."""
+
+    def velocity(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        outputs = super().velocity(calls)
+        if len(calls) > 1:
+            outputs[-1].output.tensors["velocity"].view(torch.int32).view(-1)[0] ^= 1
+        return outputs
+
+
 class OneBuffer(Vae):
     """Keeps what the next frame reads in one place, whoever's frame it is."""
 
@@ -102,6 +112,10 @@ def nan_denoiser(context: LoadContext) -> NanDenoiser:
 
 def mixing(context: LoadContext) -> Mixing:
     return Mixing(filled(context, DenoiserModule))
+
+
+def rounding(context: LoadContext) -> Rounding:
+    return Rounding(filled(context, DenoiserModule))
 
 
 def one_buffer(context: LoadContext) -> OneBuffer:
@@ -310,6 +324,7 @@ FURTHER = {
     "SeedBlind": ("inputs", card("seed-blind", denoise="SeedBlind")),
     "ImpureUnguided": ("purity", card("impure-unguided", denoise="ImpureUnguided")),
     "KernelUnguided": ("next", card("kernel-unguided", denoise="KernelUnguided")),
+    "Rounding": ("batch", card("rounding", denoiser="rounding")),
     "LeakOfTensors": ("leak", card("leak-of-tensors", decode="LeakOfTensors")),
     "OtherSpatial": ("finite", derive(GOOD, latent={"spatial": 4})),
     "OtherTemporal": ("finite", derive(GOOD, latent={"temporal": 2})),
