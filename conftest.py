@@ -1,7 +1,8 @@
 """What every test run shares: `--soak`, and an honest list of what was not run.
 
 A test marked `needs("ffprobe")` runs only where that program is on the path. The run ends with what it left out and
-how to enable it; with RUN_EVERY_TEST=1 in the environment, anything left out fails the run.
+how to enable it; with RUN_EVERY_TEST=1 in the environment, anything left out fails the run. Both hold where several
+workers share the tests (`--numprocesses`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import platform
 import shutil
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -79,15 +81,25 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     (folder / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if (told := getattr(session.config, "workeroutput", None)) is not None:
+        told["left_out"] = session.config.stash[LEFT_OUT]
+    elif _not_run(session.config) and os.environ.get("RUN_EVERY_TEST") == "1" and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Every worker leaves out the same; the process that tells of it has collected nothing itself."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get(
+        "left_out", node.config.stash[LEFT_OUT]
+    )
+
+
 def _not_run(config: pytest.Config) -> list[str]:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []
     return config.stash[LEFT_OUT] + [f"{report.nodeid} skipped itself" for report in skipped]
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if _not_run(session.config) and os.environ.get("RUN_EVERY_TEST") == "1" and exitstatus == 0:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
