@@ -83,6 +83,16 @@ def broken_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
 
 
 @pytest.fixture
+def few_gates(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The gates that a suite has where a test shows what a command makes of them; all of them run in `tests/parity`."""
+    from fv_core.parity import suite
+
+    few = {name: suite.GATES[name] for name in ("validation", "finite", "next", "emission")}
+    monkeypatch.setattr(suite, "GATES", few)
+    return list(few)
+
+
+@pytest.fixture
 def forget() -> Iterator[None]:
     """What a check of a source folder put on the path and imported leaves with its test."""
     path, modules = list(sys.path), set(sys.modules)

@@ -193,15 +193,14 @@ def check(document: Any, name: str) -> None:
     jsonschema.validate(document, SCHEMAS[name])
 
 
-@pytest.mark.usefixtures("forget")
+@pytest.mark.usefixtures("forget", "few_gates")
 @pytest.mark.parametrize(
     ("name", "arguments"), RUNS, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_a_document_is_as_its_schema_says(
     name: str, arguments: tuple[str, ...], fv: Fv, install_dists: Callable[..., Path]
 ) -> None:
-    if name != "parity gate":  # whose second process has the installed plugins alone
-        install_dists("few_steps", "good", "twin_a", "twin_b")
+    install_dists("few_steps", "good", "twin_a", "twin_b")
     told = fv(*arguments, "--json")
     check(told.json, name)
     assert told.out.count("\n") == 1

@@ -192,6 +192,7 @@ def test_gates_tell_a_figure_each(fv: Fv, kit: None) -> None:
     assert set(map(tuple, found.values())) == {("passed", "0")}
 
 
+@pytest.mark.usefixtures("few_gates")
 def test_a_gate_that_fails_is_told_and_exits_1(fv: Fv, kit: None) -> None:
     told = fv("parity", "gate", "kit/wrong-order", "kit/good", "--events")
     *events, result = [json.loads(line) for line in told.out.splitlines()]

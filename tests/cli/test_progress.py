@@ -121,6 +121,7 @@ def test_notes_stand_on_lines_of_their_own(on_terminal: OnTerminal) -> None:
     )
 
 
+@pytest.mark.usefixtures("few_gates")
 def test_gates_tell_on_a_terminal_how_far_they_are(on_terminal: OnTerminal) -> None:
     out, drawn = on_terminal("parity", "gate", "wan21/tiny", "--device", "cpu")
     assert "gates done" in drawn
