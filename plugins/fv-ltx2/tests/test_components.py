@@ -117,7 +117,7 @@ def test_rows_of_another_type_are_refused(instance: ModelInstance) -> None:
         tensors(instance.component("vae"), "decode", call(latent="noise"))
     image = torch.zeros(32, 32, 3, dtype=torch.uint8)
     with pytest.raises(TypeError, match="width"):
-        tensors(instance.component("vae"), "encode", call({"divisor": 1}, image=image, width=32.0, height=32))
+        tensors(instance.component("vae"), "encode", call({"divisor": 1}, image=image, width=32.5, height=32))
     with pytest.raises(TypeError, match="fps"):
         instance.component("transformer").batch_key(
             "velocity",
