@@ -1,13 +1,14 @@
 # Two commands, nothing else to set up: `make demo` makes real files, `make test` checks everything.
-# Both make their environment in .venv, from the interpreter that PYTHON names.
+# Both make their environment in .venv, from the interpreter that PYTHON names. WORKERS share the tests, a thread each.
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 INPUTS  := pyproject.toml $(wildcard plugins/*/pyproject.toml) constraints.txt
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+WORKERS ?= 2
 REFUSED := fv needs Python 3.11 or newer; install it, or name it as in 'make PYTHON=python3.12 demo'.
 
-.PHONY: demo test soak certificates certificates
+.PHONY: demo test soak certificates
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/demo.py
@@ -18,7 +19,7 @@ test: $(VENV)/ready-dev
 	$(BIN)/mypy
 	for tests in $(wildcard plugins/*/tests docs/*/tests); do $(BIN)/mypy $$tests || exit 1; done
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 soak: $(VENV)/ready-dev
 	$(BIN)/pytest --soak
