@@ -50,6 +50,11 @@ class LeastRows:
             self._measured[at] = least_rows(self._layers, weight)
         return self._measured[at]
 
+    def share(self, call: ResolvedCall) -> bool:
+        """Whether the call may share a forward with others of its numerics."""
+        exact = call.numerics is Numerics.EXACT and self.exact() is not None
+        return exact or call.numerics is Numerics.FAST
+
     def of(self, calls: Sequence[ResolvedCall]) -> int:
         """The fewest rows of a product of these calls, all under the same numerics."""
         return (self.exact() or 1) if calls[0].numerics is Numerics.EXACT else 1

@@ -20,7 +20,6 @@ from fv_core.cache import CacheContent
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
 from fv_core.loop.packing import LeastRows, product
 from fv_core.loop.rows import number, tensor, whole
-from fv_core.request import Numerics
 
 Single: TypeAlias = Callable[[ResolvedCall], ComponentOutput]
 Packed: TypeAlias = Callable[[Sequence[ResolvedCall]], list[ComponentOutput]]
@@ -77,10 +76,7 @@ class MixtureModel:
         return self.module.vae2llm.weight.device
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        shared = call.numerics is Numerics.FAST or (
-            call.numerics is Numerics.EXACT and self._least.exact() is not None
-        )
-        return op if shared and op in self._packed else id(call)
+        return op if op in self._packed and self._least.share(call) else id(call)
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
         if op in self._packed:
@@ -122,7 +118,7 @@ class MixtureModel:
             times = torch.full((len(tokens),), number(call, "time"), device=self._device)
             rows.append(self._framed(self._embedded(tokens, times, whole(call, "rows"))))
         hidden, _ = self._look(calls, rows, latents=True, keep=False)
-        velocities = [self.module.llm2vae(sample.clone())[1:-1] for sample in hidden]
+        velocities = [self.module.llm2vae(sample)[1:-1] for sample in hidden]
         outputs = [CallOutput(tensors={"velocity": velocity}) for velocity in velocities]
         return [ComponentOutput(output=output, caches=(None,)) for output in outputs]
 

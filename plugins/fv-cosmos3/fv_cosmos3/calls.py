@@ -13,6 +13,7 @@ from fv_core.loop.rows import whole
 from fv_core.request import Size
 
 Operation: TypeAlias = Callable[[ResolvedCall], ComponentOutput]
+Packed: TypeAlias = Callable[[Sequence[ResolvedCall]], list[ComponentOutput]]
 
 
 class OneByOne(ABC):

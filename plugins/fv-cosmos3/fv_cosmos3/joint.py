@@ -1,4 +1,4 @@
-"""One evaluation of the joint model: latents of video, sound and action in, a velocity for each out.
+"""Evaluations of the joint model: latents of video, sound and action in, a velocity for each out.
 
 Reference: diffusers 0.42.1, `Cosmos3OmniTransformer.forward`, with the prompt given as keys and values. Clean tokens,
 which condition the others, come first in their modality; they get no timestep and a velocity of zero.
@@ -14,7 +14,7 @@ import torch
 from diffusers import Cosmos3OmniTransformer
 from torch import Tensor
 
-from fv_cosmos3.pathways import generate, length
+from fv_cosmos3.pathways import Rows, generate, length
 from fv_cosmos3.positions import Clock, grid_positions
 
 
@@ -61,17 +61,44 @@ class Step:
     compression: int
 
 
-def velocities(module: Cosmos3OmniTransformer, step: Step, text: Sequence[Tensor]) -> dict[str, Tensor]:
-    """The velocities by modality, each shaped as its latent, in the transformer's dtype."""
-    start = length(text) + module.config.unified_3d_mrope_temporal_modality_margin
+def velocities(
+    module: Cosmos3OmniTransformer, steps: Sequence[Step], texts: Sequence[Sequence[Tensor]], least: int = 1
+) -> list[dict[str, Tensor]]:
+    """Of each step the velocities by modality, each shaped as its latent, in the transformer's dtype.
+
+    Steps of any sizes and modalities are packed; what comes before and after the layers is each step's own. `texts`
+    are the prompts' keys and values, `least` the fewest rows of a product (`fv_core.loop.packing`).
+    """
+    parts = [_parts(module, step, length(text)) for step, text in zip(steps, texts, strict=True)]
+    samples = [
+        Rows(
+            hidden=torch.cat([_timed(module, part, step.timestep) for part in own]),
+            positions=torch.cat([part.positions for part in own], dim=1),
+            past=text,
+        )
+        for step, text, own in zip(steps, texts, parts, strict=True)
+    ]
+    hidden = generate(module, samples, least)
+    return [
+        _velocity(module, step, rows.split([len(part.hidden) for part in own]))
+        for step, rows, own in zip(steps, hidden, parts, strict=True)
+    ]
+
+
+def _parts(module: Cosmos3OmniTransformer, step: Step, prompt: int) -> list[Tokens]:
+    """The modalities of a step, in their order; `prompt` is the number of tokens before them."""
+    start = prompt + module.config.unified_3d_mrope_temporal_modality_margin
     parts = [_video_tokens(module, step, start)]
     if step.sound is not None:
         parts.append(_sound_tokens(module, step.sound, start))
     if step.action is not None:
         parts.append(_action_tokens(module, step, step.action, start))
-    hidden = torch.cat([_timed(module, part, step.timestep) for part in parts])
-    hidden = generate(module, hidden, torch.cat([part.positions for part in parts], dim=1), text)
-    streams = iter(hidden.split([len(part.hidden) for part in parts]))
+    return parts
+
+
+def _velocity(module: Cosmos3OmniTransformer, step: Step, parts: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The velocities from the hidden rows of each modality."""
+    streams = iter(parts)
     found = {"video": _video_velocity(module, step, next(streams))}
     if step.sound is not None:
         found["sound"] = module.audio_proj_out(next(streams)).T

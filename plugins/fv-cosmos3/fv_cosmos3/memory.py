@@ -18,7 +18,7 @@ _FP32 = 4
 
 
 def transformer(geometry: Geometry, config: Mapping[str, object], dtype_bytes: int) -> int:
-    """The widest point of a block, its feed-forward, for every token; the keys and values of both prompts."""
+    """The widest point of a block, its feed-forward, for every token with both prompts; their keys and values."""
     layers, heads, head_dim = (
         _int(config, name) for name in ("num_hidden_layers", "num_key_value_heads", "head_dim")
     )
@@ -28,7 +28,7 @@ def transformer(geometry: Geometry, config: Mapping[str, object], dtype_bytes: i
     tokens = frames * -(-height // patch) * -(-width // patch)
     sound = geometry.frames * cast(float, config["sound_latent_fps"]) / _FRAMES_PER_SECOND
     prompts = _PROMPTS * _PROMPT_TOKENS * layers * 2 * heads * head_dim
-    return int(((tokens + sound) * (3 * feed_forward + 6.9 * hidden) + prompts) * dtype_bytes)
+    return int((_PROMPTS * (tokens + sound) * (3 * feed_forward + 6.9 * hidden) + prompts) * dtype_bytes)
 
 
 def vae(geometry: Geometry, config: Mapping[str, object], dtype_bytes: int) -> int:

@@ -5,7 +5,7 @@ References: diffusers 0.42.1 `Cosmos3OmniPipeline`; transformers 5.24.0 `Cosmos3
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from fv_core.errors import RequestError
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
+from fv_core.loop.packing import LeastRows, product
 from fv_core.loop.rows import number, tensor, whole
-from fv_cosmos3.calls import OneByOne, Operation, size, tensors
+from fv_cosmos3.calls import OneByOne, Operation, Packed, size, tensors
 from fv_cosmos3.embodiments import EMBODIMENTS, canvas
 from fv_cosmos3.joint import Action, Step, velocities
-from fv_cosmos3.pathways import understand
+from fv_cosmos3.pathways import Text, rowwise, understand
 from fv_cosmos3.prompts import action_prompt, clip_conversation, clip_prompt, conversation
 
 
@@ -29,12 +30,17 @@ class Transformer(OneByOne):
     answer: row tokens; text `text`. prefill_sample, decode_sample: as `ar.sample/v1`. text_kv: row tokens, one cache
     appended. actions: row action [T, D], frames, domain; output action fp32 [T, action_dim]. velocities: as
     `JointDenoise`, the prompt's cache read.
+
+    Sampling, `text_kv` and `velocities` share forwards, whatever the lengths, sizes and modalities of samples: rows are
+    packed, and attention is each sample's own. Under `exact` products have enough rows for their number not to matter,
+    of a sample alone too.
     """
 
     def __init__(self, module: Cosmos3OmniTransformer, tokenizer: Any, compression: int) -> None:
         self.module = module
         self.tokenizer = tokenizer
         self._compression = compression
+        self._least = LeastRows(rowwise(module))
 
     @property
     def _device(self) -> torch.device:
@@ -48,12 +54,25 @@ class Transformer(OneByOne):
             "action_prompt": self._action_prompt,
             "question": self._question,
             "answer": self._answer,
-            "prefill_sample": self._prefill,
-            "decode_sample": self._decode,
-            "text_kv": self._text_kv,
             "actions": self._actions,
+        }
+
+    @property
+    def packed(self) -> Mapping[str, Packed]:
+        """The ops whose calls share a forward."""
+        return {
+            "prefill_sample": self._sample,
+            "decode_sample": self._sample,
+            "text_kv": self._text_kv,
             "velocities": self._velocities,
         }
+
+    def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
+        return op if op in self.packed and self._least.share(call) else super().batch_key(op, call)
+
+    def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        packed = self.packed
+        return packed[op](calls) if op in packed else super().forward_batch(op, calls)
 
     def _prompt(self, call: ResolvedCall) -> ComponentOutput:
         frames = whole(call, "frames")
@@ -84,29 +103,30 @@ class Transformer(OneByOne):
         text = self.tokenizer.decode(tensor(call, "tokens").tolist(), skip_special_tokens=True)
         return ComponentOutput(output=CallOutput(tensors={}, texts={"text": text.strip()}))
 
-    def _prefill(self, call: ResolvedCall) -> ComponentOutput:
-        return self._sampled(call, tensor(call, "tokens"))
+    def _sample(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        texts = [
+            Text(
+                tokens=_fed(call).to(self._device),
+                start=whole(call, "position"),
+                past=tensors(call.caches[0]),
+            )
+            for call in calls
+        ]
+        least = self._least.of(calls)
+        hidden, caches = understand(self.module, texts, least)
+        logits = product(self.module.lm_head, torch.cat([rows[-1:] for rows in hidden]), least)
+        outputs = []
+        for call, text, own, kv in zip(calls, texts, logits, caches, strict=True):
+            token, logprob = sample(own, number(call, "temperature"), number(call, "uniform"))
+            position = torch.tensor(text.start + len(text.tokens))
+            drawn = {"token": token, "logprob": logprob, "position": position}
+            outputs.append(ComponentOutput(output=CallOutput(tensors=drawn), caches=(list(kv),)))
+        return outputs
 
-    def _decode(self, call: ResolvedCall) -> ComponentOutput:
-        token = call.rows["token"]
-        tokens = token.reshape(1) if isinstance(token, Tensor) else torch.tensor([whole(call, "token")])
-        return self._sampled(call, tokens)
-
-    def _sampled(self, call: ResolvedCall, tokens: Tensor) -> ComponentOutput:
-        (past,) = call.caches
-        start = whole(call, "position")
-        hidden, kv = understand(self.module, tokens.to(self._device), start, tensors(past))
-        token, logprob = sample(
-            self.module.lm_head(hidden[-1:])[0], number(call, "temperature"), number(call, "uniform")
-        )
-        position = torch.tensor(start + len(tokens))
-        drawn = {"token": token, "logprob": logprob, "position": position}
-        return ComponentOutput(output=CallOutput(tensors=drawn), caches=(list(kv),))
-
-    def _text_kv(self, call: ResolvedCall) -> ComponentOutput:
-        tokens = tensor(call, "tokens").to(self._device)
-        _, kv = understand(self.module, tokens, 0, ())
-        return ComponentOutput(output=CallOutput(tensors={}), caches=(list(kv),))
+    def _text_kv(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        texts = [Text(tokens=tensor(call, "tokens").to(self._device), start=0, past=()) for call in calls]
+        _, caches = understand(self.module, texts, self._least.of(calls))
+        return [ComponentOutput(output=CallOutput(tensors={}), caches=(list(kv),)) for kv in caches]
 
     def _actions(self, call: ResolvedCall) -> ComponentOutput:
         action, domain = tensor(call, "action").float(), str(call.rows["domain"])
@@ -125,8 +145,12 @@ class Transformer(OneByOne):
         )
         return ComponentOutput(output=CallOutput(tensors={"action": padded}, notes=notes))
 
-    def _velocities(self, call: ResolvedCall) -> ComponentOutput:
-        (text,) = call.caches
+    def _velocities(self, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
+        steps, texts = [self._step(call) for call in calls], [tensors(call.caches[0]) for call in calls]
+        found = velocities(self.module, steps, texts, self._least.of(calls))
+        return [ComponentOutput(output=CallOutput(tensors=one), caches=(None,)) for one in found]
+
+    def _step(self, call: ResolvedCall) -> Step:
         action = None
         if "action" in call.rows:
             action = Action(
@@ -134,7 +158,7 @@ class Transformer(OneByOne):
                 clean=whole(call, "clean_actions"),
                 domain=EMBODIMENTS[str(call.rows["domain"])].domain,
             )
-        step = Step(
+        return Step(
             timestep=whole(call, "timestep"),
             fps=number(call, "fps"),
             video=tensor(call, "video"),
@@ -143,8 +167,6 @@ class Transformer(OneByOne):
             action=action,
             compression=self._compression,
         )
-        found = velocities(self.module, step, tensors(text))
-        return ComponentOutput(output=CallOutput(tensors=found), caches=(None,))
 
     def _generation(self, turns: list[dict[str, str]], notes: tuple[str, ...] = ()) -> ComponentOutput:
         begin = self.tokenizer.convert_tokens_to_ids("<|vision_start|>")
@@ -158,6 +180,14 @@ class Transformer(OneByOne):
 
     def _tokens(self, ids: list[int], notes: tuple[str, ...] = ()) -> ComponentOutput:
         return ComponentOutput(output=CallOutput(tensors={"tokens": torch.tensor(ids)}, notes=notes))
+
+
+def _fed(call: ResolvedCall) -> Tensor:
+    """The tokens to read, int64 [L]: a prompt, or the one written last."""
+    if "tokens" in call.rows:
+        return tensor(call, "tokens")
+    token = call.rows["token"]
+    return token.reshape(1) if isinstance(token, Tensor) else torch.tensor([whole(call, "token")])
 
 
 def sample(logits: Tensor, temperature: float, uniform: float) -> tuple[Tensor, Tensor]:

@@ -45,7 +45,7 @@ def counted_transformer(card: ModelCard, size: Size, frames: int, dtype: torch.d
     video = torch.empty(card.geometry(size, frames).latent)
     step = Step(timestep=1, fps=24.0, video=video, clean=0, sound=sound, action=None, compression=4)
     with LivePeak(module) as peak:
-        velocities(module, step, kv)
+        velocities(module, [step, step], [kv, kv])  # with and without the prompt
     caches = 2 * sum(tensor.numel() * tensor.element_size() for tensor in kv)
     return int(peak.peak) + caches
 

@@ -15,7 +15,7 @@ from fv_core.loop.samplers.unipc import unipc_step
 from fv_core.request import TaskType
 from fv_cosmos3 import denoise, joint, transformer
 from fv_cosmos3.denoise import JointDenoise, JointState
-from fv_cosmos3.pathways import length, understand
+from fv_cosmos3.pathways import Text, length, understand
 from fv_cosmos3.positions import Clock, grid_positions
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -70,7 +70,9 @@ def keys_and_values_of_another_prompt(mutate: pytest.MonkeyPatch) -> None:
     mutate.setattr(
         transformer,
         "understand",
-        lambda module, tokens, start, past: understand(module, tokens.flip(0), start, past),
+        lambda module, texts, least: understand(
+            module, [replace(text, tokens=text.tokens.flip(0)) for text in texts], least
+        ),
     )
 
 
@@ -182,11 +184,11 @@ def test_keys_and_values_are_made_once_per_prompt_and_branch(
 ) -> None:
     calls: list[int] = []
 
-    def counted(module: Any, tokens: Tensor, start: int, past: Any) -> Any:
-        calls.append(len(tokens))
-        hidden, kv = understand(module, tokens, start, past)
-        assert length(kv) == len(tokens)
-        return hidden, kv
+    def counted(module: Any, texts: list[Text], least: int) -> Any:
+        hidden, caches = understand(module, texts, least)
+        calls.extend(len(text.tokens) for text in texts)
+        assert [length(kv) for kv in caches] == [len(text.tokens) for text in texts]
+        return hidden, caches
 
     mutate.setattr(transformer, "understand", counted)
     mine.clip(case_of(steps=4))

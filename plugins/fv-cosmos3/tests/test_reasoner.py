@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from fv_core import OutputSpec, Request
 from fv_core.request import Numerics, TaskType
 from fv_cosmos3.card import TINY
-from fv_cosmos3.pathways import understand
+from fv_cosmos3.pathways import Text, understand
 from fv_cosmos3.reasoner import greedy, tied_reasoner
 from fv_cosmos3.transformer import sample
 
@@ -25,6 +25,12 @@ QUESTIONS = (
     " ".join(f"the cup {i} does not fall;" for i in range(60)),
     "\U0001f534 zu\u0308gig?",
 )
+
+
+def read(module: Any, tokens: Tensor, start: int = 0, past: Sequence[Tensor] = ()) -> Any:
+    """Hidden states, and keys and values, of one text."""
+    (hidden,), (kv,) = understand(module, [Text(tokens=tokens, start=start, past=past)])
+    return hidden, kv
 
 
 def question(text: str, limit: int = 16, **params: Any) -> Request:
@@ -51,10 +57,10 @@ def test_logits_of_every_token_equal_those_of_transformers(text: str, mine: Any,
     transformer = mine.instance.component("transformer")
     asked = torch.tensor(transformer._chat([{"role": "user", "content": text}]))
     written, logits = greedy(reference.reasoner, asked.tolist(), 12, (400, 401))
-    hidden, kv = understand(transformer.module, asked, 0, ())
+    hidden, kv = read(transformer.module, asked)
     for step, (token, theirs) in enumerate(zip(written, logits, strict=True)):
         assert torch.equal(transformer.module.lm_head(hidden[-1:])[0], theirs)
-        hidden, kv = understand(transformer.module, torch.tensor([token]), len(asked) + step, kv)
+        hidden, kv = read(transformer.module, torch.tensor([token]), len(asked) + step, kv)
 
 
 def test_generation_after_answering_on_the_same_instance_equals_the_pipeline(
@@ -151,8 +157,8 @@ def test_a_context_can_be_gone_on_from_in_pieces(mine: Any) -> None:
     """Three tokens at once over a past attend to it and, causally, to each other."""
     module = mine.instance.component("transformer").module
     tokens = torch.arange(20)
-    whole, _ = understand(module, tokens, 0, ())
-    _, kv = understand(module, tokens[:12], 0, ())
-    later, kv = understand(module, tokens[12:], 12, kv)
+    whole, _ = read(module, tokens)
+    _, kv = read(module, tokens[:12])
+    later, kv = read(module, tokens[12:], 12, kv)
     torch.testing.assert_close(later, whole[12:], atol=1e-5, rtol=1e-5)
     assert len(kv[0]) == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from fv_core.runtime.probes import probes
 from fv_core.runtime.sources import SHIPPED
 from fv_cosmos3 import denoise, transformer
 from fv_cosmos3.card import CARDS, TINY
-from fv_cosmos3.pathways import understand
+from fv_cosmos3.pathways import Text, understand
 
 
 @pytest.fixture
@@ -86,8 +87,8 @@ def test_mixed_up_guidance_is_a_fault_of_the_trajectory_alone(
 def test_keys_and_values_of_another_text_are_a_fault_of_the_transformer(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stale(module: Any, tokens: Any, start: int, past: Any) -> Any:
-        return understand(module, tokens.flip(0), start, past)
+    def stale(module: Any, texts: list[Text], least: int) -> Any:
+        return understand(module, [replace(text, tokens=text.tokens.flip(0)) for text in texts], least)
 
     monkeypatch.setattr(transformer, "understand", stale)
     first = measured(engine)["C0"].first
