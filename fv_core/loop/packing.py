@@ -21,6 +21,7 @@ Rowwise: TypeAlias = Callable[[Tensor], Tensor]
 
 _COUNTS: Final = (4, 8, 16, 32, 64)
 _MOST: Final = 257
+_ALIKE: Final = 64
 
 
 def product(layer: Rowwise, rows: Tensor, least: int) -> Tensor:
@@ -30,6 +31,13 @@ def product(layer: Rowwise, rows: Tensor, least: int) -> Tensor:
         return layer(rows)
     filled = torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])])
     return layer(filled)[: len(rows)]
+
+
+def size_class(rows: int) -> int:
+    """Samples of one class cost about the same, so that what another one adds to a forward can be told from what they
+    took before: all up to 64 rows, of which the layers' overhead is most, then those within a factor of two.
+    """
+    return max(rows - 1, _ALIKE - 1).bit_length()
 
 
 class LeastRows:

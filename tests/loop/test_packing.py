@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fv_core.loop import ResolvedCall
-from fv_core.loop.packing import LeastRows, least_rows, product
+from fv_core.loop.packing import LeastRows, least_rows, product, size_class
 from fv_core.request import Numerics
 
 ROWS = torch.arange(6.0).reshape(3, 2)
@@ -83,3 +83,8 @@ def test_what_cannot_be_measured_runs_as_it_is() -> None:
     least = LeastRows([(Counting(stride=2), 2)])
     assert least.exact() is None
     assert least.of([replace(CALL, numerics=Numerics.EXACT)]) == 1
+
+
+def test_samples_of_one_class_are_small_or_within_a_factor_of_two() -> None:
+    assert {size_class(rows) for rows in (0, 1, 63, 64)} == {6}
+    assert [size_class(rows) for rows in (65, 128, 129, 256, 4096, 4097)] == [7, 7, 8, 8, 12, 13]

@@ -18,7 +18,7 @@ from fv_bagel.text import Words
 from fv_bagel.vision import Vision
 from fv_core.cache import CacheContent
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_core.loop.packing import LeastRows, product
+from fv_core.loop.packing import LeastRows, product, size_class
 from fv_core.loop.rows import number, tensor, whole
 
 Single: TypeAlias = Callable[[ResolvedCall], ComponentOutput]
@@ -76,12 +76,22 @@ class MixtureModel:
         return self.module.vae2llm.weight.device
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        return op if op in self._packed and self._least.share(call) else id(call)
+        if op in self._packed and self._least.share(call):
+            return size_class(self._rows(op, call))
+        return id(call)
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
         if op in self._packed:
             return self._packed[op](calls)
         return [self._single[op](call) for call in calls]
+
+    def _rows(self, op: str, call: ResolvedCall) -> int:
+        """How many rows the call has in a packed sequence, the marks of an image aside."""
+        if op == "decode_sample":
+            return 1
+        if op == "latent_block":
+            return tensor(call, "latent")[0].numel() // self._patch**2
+        return len(tensor(call, "ids" if op == "text_block" else "tokens"))
 
     def _tokenize(self, call: ResolvedCall) -> ComponentOutput:
         text = str(call.rows["text"] if "text" in call.rows else call.static["text"])

@@ -174,6 +174,7 @@ def test_requests_of_all_kinds_share_forwards(numerics: Numerics, mine: Any) -> 
     assert all(
         shared[op] < forwards[op] for op in ("text_block", "velocity", "prefill_sample", "decode_sample")
     )
+    assert not any(one.dependent for one in mine.engine.forwards())
     for result, clip in zip(together, alone, strict=True):
         assert result.ok, result.error
         if numerics is Numerics.EXACT:

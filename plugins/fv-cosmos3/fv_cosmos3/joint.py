@@ -85,6 +85,14 @@ def velocities(
     ]
 
 
+def rows_of(module: Cosmos3OmniTransformer, step: Step) -> int:
+    """Tokens of all modalities of a step."""
+    sound = 0 if step.sound is None else step.sound.shape[1]
+    return (
+        math.prod(grid(module, step.video)) + sound + (0 if step.action is None else len(step.action.latent))
+    )
+
+
 def _parts(module: Cosmos3OmniTransformer, step: Step, prompt: int) -> list[Tokens]:
     """The modalities of a step, in their order; `prompt` is the number of tokens before them."""
     start = prompt + module.config.unified_3d_mrope_temporal_modality_margin

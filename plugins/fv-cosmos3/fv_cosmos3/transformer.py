@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from fv_core.errors import RequestError
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_core.loop.packing import LeastRows, product
+from fv_core.loop.packing import LeastRows, product, size_class
 from fv_core.loop.rows import number, tensor, whole
 from fv_cosmos3.calls import OneByOne, Operation, Packed, size, tensors
 from fv_cosmos3.embodiments import EMBODIMENTS, canvas
-from fv_cosmos3.joint import Action, Step, velocities
+from fv_cosmos3.joint import Action, Step, rows_of, velocities
 from fv_cosmos3.pathways import Text, rowwise, understand
 from fv_cosmos3.prompts import action_prompt, clip_conversation, clip_prompt, conversation
 
@@ -68,11 +68,17 @@ class Transformer(OneByOne):
         }
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        return op if op in self.packed and self._least.share(call) else super().batch_key(op, call)
+        if op in self.packed and self._least.share(call):
+            return size_class(self._rows(op, call))
+        return super().batch_key(op, call)
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
         packed = self.packed
         return packed[op](calls) if op in packed else super().forward_batch(op, calls)
+
+    def _rows(self, op: str, call: ResolvedCall) -> int:
+        """How many rows the call has in a packed sequence."""
+        return len(_fed(call)) if op != "velocities" else rows_of(self.module, self._step(call))
 
     def _prompt(self, call: ResolvedCall) -> ComponentOutput:
         frames = whole(call, "frames")

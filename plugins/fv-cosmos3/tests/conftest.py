@@ -28,6 +28,7 @@ import fv_cosmos3
 from fv_core import Clip, Engine, OutputSpec, Request, derive
 from fv_core.media.video import encode_mp4
 from fv_core.request import Modality, ModalPart, Numerics, TaskType
+from fv_core.runtime.gain import Always
 from fv_cosmos3.card import TINY
 from fv_cosmos3.reasoner import tied_reasoner
 
@@ -237,7 +238,7 @@ class Mine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.engine = Engine([FOLDER], device="cpu", weights=folder)
+        self.engine = Engine([FOLDER], device="cpu", weights=folder, gain=Always())
 
     @property
     def instance(self) -> Any:
@@ -254,7 +255,7 @@ class Mine:
     def again(self) -> None:
         """A new engine: its loops are built anew."""
         self.engine.close()
-        self.engine = Engine([FOLDER], device="cpu", weights=self.folder)
+        self.engine = Engine([FOLDER], device="cpu", weights=self.folder, gain=Always())
 
 
 @pytest.fixture(scope="session")
