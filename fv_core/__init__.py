@@ -35,8 +35,9 @@ if TYPE_CHECKING:
         StepDone,
         TaskType,
     )
-    from fv_core.runtime.engine import Engine, Result
+    from fv_core.runtime.engine import Engine
     from fv_core.runtime.generate import generate
+    from fv_core.runtime.together import Result
 
 _HOMES = {
     "fv_core.card": ("ComponentSpec", "LoopSpec", "ModelCard", "RecipeSpec", "derive"),
@@ -61,8 +62,9 @@ _HOMES = {
         "StepDone",
         "TaskType",
     ),
-    "fv_core.runtime.engine": ("Engine", "Result"),
+    "fv_core.runtime.engine": ("Engine",),
     "fv_core.runtime.generate": ("generate",),
+    "fv_core.runtime.together": ("Result",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

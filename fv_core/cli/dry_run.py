@@ -54,18 +54,24 @@ def tell_plan(asked: Asked, files: Sequence[Target], options: Options, out: Out)
 
 
 def _plan(asked: Asked, files: Sequence[Target], options: Options) -> _Plan:
-    from fv_core.runtime.device import free_bytes, pick_dtype
+    from fv_core.runtime.device import pick_dtype
     from fv_core.runtime.engine import Engine
 
     folder, missing = _weights(asked, options)
     device = usable_device(asked, options)
-    with Engine([asked.card.model_id], device=device, dtype=asked.dtype, offload=options.offload) as engine:
+    with Engine(
+        [asked.card.model_id],
+        device=device,
+        dtype=asked.dtype,
+        offload=options.offload,
+        memory=options.memory,
+    ) as engine:
         return _Plan(
             asked=asked,
             run=engine.plan(asked.requests[0]),
             device=str(engine.device),
             dtype=str(pick_dtype(asked.dtype, asked.card, engine.device)).removeprefix("torch."),
-            free_bytes=free_bytes(engine.device),
+            free_bytes=engine.capacity(),
             folder=folder,
             missing=missing,
             outputs=tuple(file.likely(settled) for file, settled in zip(files, asked.settled, strict=True)),

@@ -80,6 +80,9 @@ _path = click.Path(path_type=Path)
     help="Keep weights in host memory until they compute.",
 )
 @click.option(
+    "--memory", type=values.memory, metavar="SIZE", help="Most of the device's memory to use, such as 8GiB."
+)
+@click.option(
     "--require-certified", is_flag=True, help="Refuse a model without valid certificates for this machine."
 )
 @click.option(

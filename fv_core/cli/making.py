@@ -46,6 +46,7 @@ def make(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> N
         weights=options.weights,
         offload=options.offload,
         max_batch=options.max_batch,
+        memory=options.memory,
         require_certified=options.require_certified,
     ) as engine:
         differences = tell_differences(asked, engine, out)

@@ -43,6 +43,7 @@ class Options:
     numerics: str | None
     max_batch: int
     offload: Literal["auto", "none", "component"]
+    memory: int | None
     require_certified: bool
     set: tuple[str, ...]
     task: str | None

@@ -22,6 +22,7 @@ _KINDS: Final[Mapping[object, tuple[type, ...]]] = {
     values.number: (int, float),
     values.real: (int, float),
     values.rate: (int, float, str),
+    values.memory: (str, int),
 }
 _WORDS: Final = {bool: "true or false", int: "a number", list: "a list of strings", str: "a string"}
 

@@ -9,6 +9,8 @@ from fractions import Fraction
 import click
 
 from fv_core.card import ModelCard, ParamRule
+from fv_core.errors import RequestError
+from fv_core.memory import parse_bytes
 
 
 def size(text: str) -> tuple[int, int]:
@@ -51,6 +53,14 @@ def rate(given: str | float) -> float:
         return float(Fraction(int(above), int(below)))
     except (OverflowError, ValueError, ZeroDivisionError):
         raise click.BadParameter(f"{given!r} is not a rate, such as 16, 23.976 or 30000/1001.") from None
+
+
+def memory(given: str | int) -> int:
+    """`8GiB`, or a number of bytes, as bytes."""
+    try:
+        return parse_bytes(given)
+    except RequestError as error:
+        raise click.BadParameter(f"{given!r} {error.rule} (legal: {error.legal}).") from None
 
 
 def settings(given: Sequence[str], card: ModelCard) -> dict[str, float | int | str | bool]:

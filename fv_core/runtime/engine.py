@@ -6,56 +6,44 @@ import itertools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 
 from fv_core.card import ModelCard
-from fv_core.errors import FvError, PluginError, RequestError
+from fv_core.errors import PluginError, RequestError
 from fv_core.extend import InterceptorSpec
 from fv_core.media import Clip
+from fv_core.memory import Tag
 from fv_core.plugins import find_card
 from fv_core.program import LoopNode
 from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest, UsedInput
 from fv_core.runtime import snapshot
-from fv_core.runtime.admission import admit
 from fv_core.runtime.batching import MAX_BATCH, Batching, Forwards, checked_limit
 from fv_core.runtime.certified import check_covered, require_certified
-from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
-from fv_core.runtime.engine_options import by_id, checked_offload, checked_weights, valid
+from fv_core.runtime.device import pick_device, pick_dtype
+from fv_core.runtime.engine_options import by_id, checked_memory, checked_offload, checked_weights, valid
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan, plan_run
 from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
-from fv_core.runtime.faults import unforeseen
 from fv_core.runtime.gain import Gain, Measured
 from fv_core.runtime.inputs import Inputs
 from fv_core.runtime.instance import ModelInstance, Offload, closed
-from fv_core.runtime.job import Job, Observer, advance
+from fv_core.runtime.job import Job, Observer
 from fv_core.runtime.models import default_model
 from fv_core.runtime.params import build_loops, check_params
+from fv_core.runtime.residency import Residency, SleepIn
 from fv_core.runtime.resolve import Settled, checked_numerics, settle
 from fv_core.runtime.results import finished_clip
 from fv_core.runtime.resumable import check_fits, header_of
 from fv_core.runtime.run import RequestRun
 from fv_core.runtime.scope import Counters, RequestScope, Stores, over
 from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.together import Result, Together
 from fv_core.weights.store import locate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """One request's outcome: a clip, or the error that ended it."""
-
-    request: Request
-    clip: Clip | None
-    error: FvError | None
-
-    @property
-    def ok(self) -> bool:
-        return self.error is None
 
 
 class Engine:
@@ -71,6 +59,7 @@ class Engine:
         weights: folder of the weights, for an engine of one model; None finds them.
         offload: none, component (one component on the device at a time), or auto: what the card's default
             request needs on this device.
+        memory: most of the device's memory to use, in bytes or as "8GiB"; None: what it has free.
         extensions: interceptors to switch on, or one of them.
         numerics: what a request that does not say gets.
         max_batch: rows that one forward has at most, 1 to 256; 1 lets no calls share one.
@@ -89,6 +78,7 @@ class Engine:
         dtype: str = "auto",
         weights: str | Path | None = None,
         offload: Literal["auto", "none", "component"] = "auto",
+        memory: int | str | None = None,
         extensions: str | InterceptorSpec | Sequence[Extension] = (),
         numerics: Numerics | str = Numerics.EXACT,
         max_batch: int = MAX_BATCH,
@@ -110,8 +100,8 @@ class Engine:
         self._require_certified = require_certified
         if require_certified:
             check_covered(self._extensions)
-        self._instances: dict[str, ModelInstance] = {}
         self._stores = Stores()
+        self._residency = Residency(self.device, memory=checked_memory(memory), held=self._stores.held_bytes)
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(3)  # a request that is resumed elsewhere keeps its id
         self._closed = False
@@ -164,11 +154,12 @@ class Engine:
                 legal="serial, interleaved",
                 remedy="Leave it out for interleaved.",
             )
-        if order == "serial":
-            return [
-                outcome for one in requests for outcome in self._together([one], default, cancel, observer)
-            ]
-        return self._together(requests, default, cancel, observer)
+
+        def start(request: Request) -> Job:
+            return self.start(request, numerics=default, cancel=cancel, observer=observer)
+
+        groups = [requests] if order == "interleaved" else [[one] for one in requests]
+        return [result for group in groups for result in Together(start, self.clip, cancel).run(group)]
 
     def start(
         self,
@@ -190,14 +181,8 @@ class Engine:
         check_extensions(self._extensions, card, settled.request.numerics)
         instance = self._instance(card)
         plan = self._plan(card, settled.request)
-        admit(plan, instance)
-        instance.check(tuple(plan.weights))
-        inputs = {
-            slot: torch.from_numpy(content).to(instance.device)
-            for slot, content in settled.inputs.contents.items()
-        }
         name = f"r{next(self._ids)}-{self._name}"
-        job = self._job(name, settled.request, instance, cancel, observer, inputs)
+        job = self._job(name, plan, instance, cancel, observer, settled.inputs.contents)
         with _closing_on_error(job):
             job.announce()
         return job
@@ -228,9 +213,7 @@ class Engine:
         instance = self._instance(self._card(header.request.model))
         check_fits(header, instance, self._extensions)
         plan = self._plan(instance.card, header.request)
-        admit(plan, instance)
-        instance.check(tuple(plan.weights))
-        job = self._job(header.request_id, header.request, instance, cancel, observer)
+        job = self._job(header.request_id, plan, instance, cancel, observer)
         with _closing_on_error(job):
             snapshot.restore(job.run, taken)
         changed = differences(header.environment, environment(instance.card, instance.device))
@@ -255,7 +238,48 @@ class Engine:
 
     def counters(self) -> Counters:
         """What requests hold; all zero when none runs."""
-        return self._stores.counters()
+        reserved = self._residency.budget.reserved(Tag.ACTIVATIONS)
+        return replace(self._stores.counters(), reserved_bytes=reserved)
+
+    def capacity(self) -> int:
+        """Bytes of the device's memory that this engine can use, those that it uses included."""
+        return self._residency.capacity()
+
+    def sleep(self, model_id: str, *components: str, to: SleepIn = "auto") -> None:
+        """Stores the weights of a model, or of some of its components, and gives their memory back.
+
+        What sleeps wakes by itself when a request needs it, with the same bytes.
+
+        Args:
+            to: host (memory), disk (a file under `FV_HOME`), or auto: disk on the CPU and for offloaded models.
+
+        Raises:
+            RequestError: FV310 no component of the model, FV312 no place to sleep on this device.
+            ResourceError: FV407, open requests need them; FV403 or FV406, they cannot be stored.
+        """
+        self._residency.sleep(self.instance(model_id), components, to)
+
+    def wake(self, model_id: str, *components: str) -> None:
+        """Wakes a model, or some of its components, before a request does.
+
+        Raises:
+            RequestError: FV310, no component of the model.
+            ResourceError: FV401 or FV405, they do not fit.
+            WeightsError: FV259, what was stored is corrupted.
+        """
+        self._residency.wake(self.instance(model_id), components)
+
+    def unload(self, model_id: str, *components: str, discard: bool = False) -> None:
+        """Lets go of a model's weights, or of some of its components; they are loaded anew when a request needs them.
+
+        Args:
+            discard: whether to give up changes that were made to the weights after they were loaded.
+
+        Raises:
+            RequestError: FV310, no component of the model.
+            ResourceError: FV407, open requests need them; FV408, they were changed and `discard` is not set.
+        """
+        self._residency.unload(self.instance(model_id), components, discard=discard)
 
     def forwards(self) -> tuple[Forwards, ...]:
         """How often each operation of a component has run on this engine, and with how many rows."""
@@ -266,9 +290,7 @@ class Engine:
         self._closed = True
         for scope in tuple(self._stores.open):
             scope.close()
-        for instance in self._instances.values():
-            instance.close()
-        self._instances.clear()
+        self._residency.close()
 
     def __enter__(self) -> Self:
         return self
@@ -310,19 +332,30 @@ class Engine:
         return plan_run(card, settled, steps=steps, dtype_bytes=dtype.itemsize, offload=self._offload)
 
     def _instance(self, card: ModelCard) -> ModelInstance:
-        if card.model_id not in self._instances:
-            instance = ModelInstance(
-                card,
-                device=self.device,
-                dtype=pick_dtype(self._dtype, card, self.device),
-                folder=locate(card, self._weights),
-                offload=self._offload_of(card),
-                batching=self._batching,
-            )
-            if self._require_certified:
+        known = self._residency.get(card.model_id)
+        if known is None:
+            return self._residency.add(self._made(card))
+        if self._require_certified and known.changed:
+            require_certified(known)
+        return known
+
+    def _made(self, card: ModelCard) -> ModelInstance:
+        instance = ModelInstance(
+            card,
+            device=self.device,
+            dtype=pick_dtype(self._dtype, card, self.device),
+            folder=locate(card, self._weights),
+            offload=self._offload_of(card),
+            batching=self._batching,
+            budget=self._residency.budget,
+        )
+        if self._require_certified:
+            try:
                 require_certified(instance)
-            self._instances[card.model_id] = instance
-        return self._instances[card.model_id]
+            except BaseException:
+                instance.close()
+                raise
+        return instance
 
     def _offload_of(self, card: ModelCard) -> Offload:
         if self._offload != "auto":
@@ -335,67 +368,37 @@ class Engine:
         )
         settled = settle(Request(prompt=card.model_id), card, self._numerics, brought)
         usual = self._plan(card, settled.request)
-        return Offload.COMPONENT if usual.peak_bytes > free_bytes(self.device) else Offload.NONE
+        return Offload.COMPONENT if usual.peak_bytes > self._residency.capacity() else Offload.NONE
 
     def _job(
         self,
         request_id: str,
-        settled: ResolvedRequest,
+        plan: RunPlan,
         instance: ModelInstance,
         cancel: CancelScope | None,
         observer: Observer | None,
-        inputs: Mapping[str, torch.Tensor] | None = None,
+        contents: Mapping[str, Any] | None = None,
     ) -> Job:
         scope = RequestScope(request_id, self._stores)
         try:
+            scope.own(self._residency.admit(request_id, plan, instance))
+            instance.check(tuple(plan.weights))
             run = RequestRun(
                 request_id,
-                settled,
+                plan.request,
                 instance,
                 scope,
                 cancel=cancel or CancelScope(),
                 extensions=self._extensions,
-                inputs=inputs,
+                inputs={
+                    slot: torch.from_numpy(content).to(instance.device)
+                    for slot, content in (contents or {}).items()
+                },
             )
         except BaseException:
             scope.close()
             raise
         return Job(run, observer)
-
-    def _together(
-        self,
-        requests: Sequence[Request],
-        numerics: Numerics,
-        cancel: CancelScope | None,
-        observer: Observer | None,
-    ) -> list[Result]:
-        jobs: list[Job | FvError] = []
-        try:
-            for request in requests:
-                jobs.append(self._started(request, numerics, cancel, observer))
-            while going := [job for job in jobs if isinstance(job, Job) and not job.done]:
-                advance(going)
-            return [self._outcome(one, job) for one, job in zip(requests, jobs, strict=True)]
-        finally:
-            for job in jobs:
-                if isinstance(job, Job):
-                    job.close()
-
-    def _started(
-        self, request: Request, numerics: Numerics, cancel: CancelScope | None, observer: Observer | None
-    ) -> Job | FvError:
-        try:
-            return self.start(request, numerics=numerics, cancel=cancel, observer=observer)
-        except Exception as error:  # one request's fault, whatever it is, is not its neighbours'
-            return unforeseen(error, f"the start of a request for {request.model or 'the default model'}")
-
-    def _outcome(self, request: Request, job: Job | FvError) -> Result:
-        if isinstance(job, FvError):
-            return Result(request=request, clip=None, error=job)
-        try:
-            return Result(request=request, clip=self.clip(job), error=None)
-        except Exception as error:
-            return Result(request=request, clip=None, error=unforeseen(error, f"the clip of {job.run.id}"))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import torch
 
 from fv_core.card import ModelCard, validate
 from fv_core.errors import RequestError
+from fv_core.memory import parse_bytes
 from fv_core.runtime.instance import Offload
 
 
@@ -53,6 +54,15 @@ def checked_weights(weights: str | Path | None, cards: Sequence[ModelCard]) -> P
             remedy="Make one engine per folder, or leave weights out to have them found.",
         )
     return None if weights is None else Path(weights)
+
+
+def checked_memory(memory: int | str | None) -> int | None:
+    """Bytes of the device to use at most; None: all that it has.
+
+    Raises:
+        RequestError: FV312, no size of memory.
+    """
+    return None if memory is None else parse_bytes(memory)
 
 
 def checked_offload(offload: str, device: torch.device) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from fv_core.card import LoopSpec, ModelCard
 from fv_core.errors import CardError, FvError, RunError
 from fv_core.loop import Component, Loop
 from fv_core.loop.one_call import OneCall
+from fv_core.memory import Budget, Claim, Tag, Ticket
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import ComponentNode, Node
 from fv_core.runtime.batching import Batching
 from fv_core.runtime.faults import loading_fault
 from fv_core.runtime.gain import Measured
+from fv_core.weights.asleep import Asleep, put_to_sleep
 from fv_core.weights.checkpoint import CheckpointContext
 from fv_core.weights.store import fingerprint
 
@@ -37,9 +40,12 @@ class Offload(StrEnum):
 
 
 class ModelInstance:
-    """One card on one device at one precision. `folder` holds its weights; None initialises them from `SEED`.
+    """One card on one device at one precision.
 
-    `batching` is its engine's; without one it has its own.
+    Args:
+        folder: holds its weights; None initialises them from `SEED`.
+        budget: what its resident components are booked in, under `key`; those that are offloaded are not.
+        batching: its engine's; without one it has its own.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class ModelInstance:
         folder: Path | None,
         offload: Offload,
         batching: Batching | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.card = card
         self.device = device
@@ -58,14 +65,17 @@ class ModelInstance:
         self.folder = folder
         self.offload = offload
         self.batching = batching or Batching(gain=Measured(device))
-        self._components: dict[str, Component] = {}
+        self._components: dict[str, Component] = {}  # those that sleep included
+        self._asleep: dict[str, Asleep] = {}
+        self._budget = budget
+        self._booked: dict[str, Ticket] = {}
         self._loops: dict[str, Loop[Any, Any]] = {}
         self._on_device: str | None = None
         self._closed = False
         self._fingerprint: str | None = None
         self._checked: set[str] = set()
         self._changed: set[str] = set()
-        self._counted: tuple[tuple[str, ...], int] = ((), 0)
+        self._sizes: dict[str, int] = {}
         self.loading_s = 0.0
         """Seconds spent loading so far: told apart from computing, or every estimate would start too high."""
         self.version = 0
@@ -77,14 +87,23 @@ class ModelInstance:
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        """Ids of the components that are loaded, in the order they were needed."""
-        return tuple(self._components)
+        """Ids of the components that are loaded and awake, in the order they were needed."""
+        return tuple(name for name in self._components if name not in self._asleep)
+
+    @property
+    def asleep(self) -> tuple[str, ...]:
+        """Ids of the components that sleep, in the order they went to sleep."""
+        return tuple(self._asleep)
+
+    def key(self, component_id: str) -> Hashable:
+        """What a component of this model is called in the budget."""
+        return self.card.model_id, component_id
 
     def component(self, component_id: str) -> Component:
-        """The component, loaded if it is not, on the device.
+        """The component, loaded or woken if it is not, on the device.
 
         Raises:
-            WeightsError: its weights are absent, damaged or not the card's.
+            WeightsError: its weights are absent, damaged or not the card's; FV259, those that were stored are damaged.
             PluginError: FV105 its factory does not resolve, FV120 its factory failed.
             RunError: FV506, the instance is closed.
         """
@@ -93,6 +112,10 @@ class ModelInstance:
         if component_id not in self._components:
             self._make_room(component_id)
             self._components[component_id] = self._load(component_id)
+            self._book(component_id)
+        elif component_id in self._asleep:
+            self._make_room(component_id)
+            self._wake(component_id)
         elif self.offload is Offload.COMPONENT and self._on_device != component_id:
             self._make_room(component_id)
             self._components[component_id].module.to(self.device)
@@ -108,6 +131,36 @@ class ModelInstance:
         """Tells that weights of these components, of all loaded ones where none is named, now have other values."""
         self._changed.update(component_ids or self.loaded)
         self.version += 1
+        self._sizes.clear()
+
+    def sleep(self, component_id: str, file: Path | None) -> None:
+        """Stores the weights of a loaded component in `file`, or in host memory, and gives their memory back.
+
+        Raises:
+            ResourceError: FV403 or FV406, it cannot be stored; the component is as it was.
+        """
+        name = self._name(component_id)
+        self._asleep[component_id] = put_to_sleep(self._components[component_id].module, name, file)
+        self._free(component_id)
+
+    def unload(self, component_id: str) -> None:
+        """Lets go of a component, and of what is stored of it; it is loaded anew when it is needed.
+
+        Changes of its weights are lost, which is a change of them too.
+        """
+        self._free(component_id)
+        if (stored := self._asleep.pop(component_id, None)) is not None:
+            stored.drop()
+        self._components.pop(component_id, None)
+        if component_id in self._changed:
+            self._changed.remove(component_id)
+            self.version += 1
+
+    def rest(self) -> None:
+        """Moves the component on the device to host memory, if this model is offloaded."""
+        if self.offload is Offload.COMPONENT:
+            self._make_room("")
+            self._on_device = None
 
     def loop(self, loop_id: str) -> Loop[Any, Any]:
         """The loop, built once.
@@ -144,31 +197,67 @@ class ModelInstance:
             self._checked.add(component_id)
 
     def resident_bytes(self) -> int:
-        """Bytes of the loaded parameters and buffers, counting shared storage once."""
-        if self._counted[0] != self.loaded:  # walking every parameter for each request costs milliseconds
-            self._counted = (self.loaded, self._count_bytes())
-        return self._counted[1]
+        """Bytes of the parameters and buffers of all components that are loaded and awake."""
+        return sum(map(self.component_bytes, self.loaded))
 
-    def _count_bytes(self) -> int:
-        storages = {}
-        for component in self._components.values():
-            for tensor in (*component.module.parameters(), *component.module.buffers()):
-                storage = tensor.untyped_storage()
-                storages[storage.data_ptr()] = storage.nbytes()
-        return sum(storages.values())
+    def component_bytes(self, component_id: str) -> int:
+        """Bytes of a component's parameters and buffers, counting shared storage once.
+
+        Of one that sleeps those that it will take; 0 of one that is not loaded.
+        """
+        if (stored := self._asleep.get(component_id)) is not None:
+            return stored.bytes
+        if component_id in self._components and component_id not in self._sizes:
+            # walking every parameter for each request costs milliseconds
+            self._sizes[component_id] = _count_bytes(self._components[component_id])
+        return self._sizes.get(component_id, 0)
+
+    def device_bytes(self) -> int:
+        """Bytes of the components that are on the device now."""
+        if self.offload is Offload.NONE:
+            return self.resident_bytes()
+        return self.component_bytes(self._on_device) if self._on_device else 0
 
     def close(self) -> None:
         """Drops the weights and the loops; jobs that still run on them fail with FV506."""
         self._closed = True
-        self._components.clear()
+        for component_id in tuple(self._components):
+            self.unload(component_id)
         self._loops.clear()
-        self._on_device = None
 
     def _load(self, component_id: str) -> Component:
+        with self._loading():
+            return self._build(component_id, check_only=False)
+
+    def _wake(self, component_id: str) -> None:
+        with self._loading():
+            self._asleep[component_id].wake()
+        del self._asleep[component_id]
+        self._components[component_id].module.to(self.device)  # an offloaded one went to sleep elsewhere
+        self._book(component_id)
+
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
         began = time.perf_counter()
-        component = self._build(component_id, check_only=False)
+        yield
         self.loading_s += time.perf_counter() - began
-        return component
+
+    def _book(self, component_id: str) -> None:
+        if self._budget is not None and self.offload is Offload.NONE:
+            claim = Claim(
+                tag=Tag.WEIGHTS, bytes=self.component_bytes(component_id), key=self.key(component_id)
+            )
+            self._booked[component_id] = self._budget.book(self.card.model_id, [claim])
+
+    def _free(self, component_id: str) -> None:
+        if (booked := self._booked.pop(component_id, None)) is not None:
+            booked.close()
+        if self._on_device == component_id:
+            self._on_device = None
+        self._sizes.pop(component_id, None)
+
+    def _name(self, component_id: str) -> str:
+        return f"component {component_id} of {self.card.model_id}"
 
     def _build(self, component_id: str, *, check_only: bool) -> Component:
         spec = self.card.components[component_id]
@@ -188,8 +277,7 @@ class ModelInstance:
         except FvError:
             raise
         except Exception as error:
-            where = f"component {component_id} of {self.card.model_id}"
-            raise loading_fault(error, where, context.suspects()) from error
+            raise loading_fault(error, self._name(component_id), context.suspects()) from error
         return component
 
     def _make_room(self, arriving: str) -> None:
@@ -197,6 +285,14 @@ class ModelInstance:
             for component_id, component in self._components.items():
                 if component_id != arriving:
                     component.module.to("cpu")
+
+
+def _count_bytes(component: Component) -> int:
+    storages = {}
+    for tensor in (*component.module.parameters(), *component.module.buffers()):
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
 
 
 def closed(name: str) -> RunError:

@@ -10,6 +10,7 @@ from torch import Tensor
 from fv_core.cache import CacheContent, CacheRef, ValueRef
 from fv_core.cache.stores import CachePool, ValueStore, stale
 from fv_core.errors import RunError
+from fv_core.memory import Ticket
 
 POOLS: Final = ("stream", "slab_kv", "paged_kv", "text_kv")
 """Classes of caches; see `LoopEnv.cache`."""
@@ -24,6 +25,7 @@ class Counters:
     value_bytes: int
     caches: int
     cache_bytes: int
+    reserved_bytes: int = 0
 
 
 class Stores:
@@ -32,6 +34,11 @@ class Stores:
     def __init__(self) -> None:
         self.values = ValueStore()
         self.open: dict[RequestScope, CachePool] = {}
+
+    def held_bytes(self) -> int:
+        """Bytes of values and caches."""
+        counters = self.counters()
+        return counters.value_bytes + counters.cache_bytes
 
     def counters(self) -> Counters:
         return Counters(
@@ -54,8 +61,13 @@ class RequestScope:
         self._stores = stores
         self._caches = CachePool()  # its own: two jobs that resume one request have equal references
         self._held: set[CacheRef | ValueRef] = set()
+        self._ticket: Ticket | None = None
         self.closed = False
         stores.open[self] = self._caches
+
+    def own(self, ticket: Ticket) -> None:
+        """Takes over what was reserved for the request."""
+        self._ticket = ticket
 
     def put(self, tensor: Tensor) -> ValueRef:
         """Stores a large immutable tensor for this request."""
@@ -98,6 +110,8 @@ class RequestScope:
         self.closed = True
         self.keep(frozenset())
         self._stores.open.pop(self, None)
+        if self._ticket is not None:
+            self._ticket.close()
 
     def _require_open(self) -> None:
         """Raises:

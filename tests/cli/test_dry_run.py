@@ -68,7 +68,7 @@ def test_a_plan_is_text(fv: Fv, work: Path) -> None:
 
 def test_a_plan_says_what_does_not_fit(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
     for free, marks in ((10**15, 0), (11_800_000, 2)):
-        monkeypatch.setattr("fv_core.runtime.device.free_bytes", lambda device, free=free: free)
+        monkeypatch.setattr("fv_core.runtime.residency.free_bytes", lambda device, free=free: free)
         assert fv("generate", "a cat", "--device", "cpu", "--dry-run").out.count("(does not fit)") == marks
 
 

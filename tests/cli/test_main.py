@@ -22,9 +22,9 @@ Fv = Callable[..., Any]
 TREE = {
     "fv": "--version --plugins --quiet -q --color",
     "fv generate": (
-        "PROMPT --model --size --frames --fps --steps --guidance --negative --seed --n --device --dtype --weights "
-        "--numerics --max-batch --offload --require-certified --set --task --image --video --audio --action --from "
-        "--sidecar --dry-run --force --output -o --scale --json --events"
+        "PROMPT --model --size --frames --fps --steps --guidance --negative --seed --n --device --dtype "
+        "--weights --numerics --max-batch --offload --memory --require-certified --set --task --image --video --audio "
+        "--action --from --sidecar --dry-run --force --output -o --scale --json --events"
     ),
     "fv models": "--json",
     "fv models show": "ID --schema --json",

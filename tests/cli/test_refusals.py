@@ -170,7 +170,8 @@ def test_what_cannot_fit_in_memory_is_refused_before_a_weight_is_read(fv: Fv, wo
     told = fv("generate", "a cat", "--model", "wan21/t2v-14b", "--weights", "empty", *size)
     assert (told.code, told.out) == (4, "")
     assert re.match(
-        r"error\[FV401\]: wan21/t2v-14b at 2048x2048, 4093 frames: needs [0-9.]+ GiB more", told.err
+        r"error\[FV401\]: wan21/t2v-14b at 2048x2048, 4093 frames: needs [0-9]+ bytes \([0-9.]+ TiB\)",
+        told.err,
     )
     assert contents(work) == {"empty": b""}
 

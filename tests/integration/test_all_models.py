@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fv_core import Engine, Request
 from fv_core.cache import CacheContent, CacheRef
@@ -131,6 +133,56 @@ def test_neighbours_that_are_cancelled_change_nothing(engine: Engine, alone: dic
         job.close()
     assert sum(job.error is not None for job in jobs.values()) == 3
     assert set(vars_of(engine)) == {0}
+
+
+def test_models_that_slept_or_were_unloaded_compute_the_same_bits(
+    engine: Engine, alone: dict[str, Clip], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FV_HOME", str(tmp_path))
+    for leave in (engine.sleep, engine.unload):
+        for model in MODELS:
+            assert engine.instance(model).resident_bytes() > 0
+            leave(model)
+            assert engine.instance(model).resident_bytes() == 0
+        for name, request in REQUESTS.items():
+            assert differing(engine.run(kept(request)), alone[name]) == [], name
+
+
+def test_models_that_do_not_fit_together_make_room_for_each_other(alone: dict[str, Clip]) -> None:
+    with Engine(MODELS, device="cpu") as measured:
+        peaks = dict.fromkeys(MODELS, 0)
+        for request in REQUESTS.values():
+            assert request.model is not None
+            peaks[request.model] = max(peaks[request.model], measured.plan(request).peak_bytes)
+    room = max(peaks.values()) * 5 // 4  # buffers are in no card
+    assert sum(peaks.values()) > 2 * room
+    with Engine(MODELS, device="cpu", memory=room) as engine:
+        results = engine.run_many([kept(request) for request in REQUESTS.values()])
+        for (name, clip), result in zip(alone.items(), results, strict=True):
+            assert result.clip is not None, result.error
+            assert differing(result.clip, clip) == [], name
+        assert sum(engine.instance(model).resident_bytes() for model in MODELS) <= room
+
+
+def test_components_that_move_for_each_other_compute_the_same_bits(
+    alone: dict[str, Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offload, which the CPU has no use for: here every move is into new memory."""
+    moves: list[str] = []
+
+    def move(module: nn.Module, device: object) -> nn.Module:
+        moves.append(str(device))
+        module._apply(torch.clone)
+        return module
+
+    monkeypatch.setattr("fv_core.runtime.engine.checked_offload", lambda offload, device: offload)
+    with Engine(MODELS, device="cpu", offload="component") as engine:
+        for name, request in REQUESTS.items():
+            with monkeypatch.context() as patch:
+                patch.setattr(nn.Module, "to", move)
+                clip = engine.run(kept(request))
+            assert differing(clip, alone[name]) == [], name
+    assert len(moves) > 2 * len(MODELS)
 
 
 def test_what_comes_back_is_what_the_task_yields(alone: dict[str, Clip]) -> None:

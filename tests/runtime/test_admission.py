@@ -9,7 +9,7 @@ from fv_core import Engine, FvError, Request
 from fv_core.card import ModelCard, derive
 from fv_core.errors import RequestError
 from fv_core.plugins import find_card
-from fv_core.runtime import admission
+from fv_core.runtime import residency
 from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
 from fv_wan21.card import T2V_1_3B, TINY
 
@@ -22,12 +22,14 @@ def card() -> ModelCard:
 
 
 def test_too_large_is_refused_with_the_figures(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(residency, "free_bytes", lambda device: 1000)
     with Engine([card]) as engine:
         with pytest.raises(FvError) as caught:
             engine.run(REQUEST)
         assert caught.value.code == "FV401" and caught.value.entry.exit_code == 4
-        assert "64x64, 17 frames" in caught.value.message and "0.0 GiB free" in caught.value.message
+        assert (
+            "64x64, 17 frames" in caught.value.message and "1000 bytes are available" in caught.value.message
+        )
         assert engine.instance("wan21/tiny").loaded == ()
         assert engine.counters().requests == 0
 
@@ -37,7 +39,7 @@ def test_resident_weights_are_not_counted_again(card: ModelCard, monkeypatch: py
         engine.run(REQUEST)
         plan = engine.plan(REQUEST)
         weights = sum(plan.weights.values())
-        monkeypatch.setattr(admission, "free_bytes", lambda device: plan.peak_bytes - weights)
+        monkeypatch.setattr(residency, "free_bytes", lambda device: plan.peak_bytes - weights)
         engine.run(REQUEST)
 
 

@@ -258,7 +258,7 @@ def test_two_models_do_not_share_components(ask: Ask) -> None:
 def test_what_cannot_fit_is_refused_before_it_is_loaded(
     engine: Engine, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fv_core.runtime.admission.free_bytes", lambda device: 1000)
+    monkeypatch.setattr("fv_core.runtime.residency.free_bytes", lambda device: 1000)
     with pytest.raises(ResourceError) as caught:
         engine.run(ask())
     assert code(caught) == "FV401"

@@ -9,8 +9,8 @@ from fv_core.errors.codes.row import row
 RESOURCE: Final = (
     row(
         "FV401", "does not fit in memory", 4, 503, "insufficient_memory",
-        "The predicted peak is more than the device has free. `--dry-run` prints the figures; a smaller size, "
-        "fewer frames or `--offload component` lowers them.",
+        "The predicted peak is more than the device has free, or than `memory` allows, even if nothing else were "
+        "there. `--dry-run` prints the figures; a smaller size, fewer frames or `--offload component` lowers them.",
     ),
     row(
         "FV402", "ran out of memory", 4, 503, "out_of_memory",
@@ -19,5 +19,23 @@ RESOURCE: Final = (
     row(
         "FV403", "disk is full", 4, 507, "disk_full",
         "The disk filled up while the file was written. The partial file has been removed.",
+    ),
+    row(
+        "FV405", "does not fit in memory now", 4, 503, "insufficient_memory_now",
+        "The request would fit alone, but the memory it needs is reserved for requests that are still open. "
+        "`Engine.run_many` starts such a request when there is room, with the same result.",
+    ),
+    row(
+        "FV406", "weights cannot be stored", 4, 507, "store_unwritable",
+        "Weights that were to sleep in a file could not be written under `FV_HOME`. The model is as it was.",
+    ),
+    row(
+        "FV407", "model is in use", 4, 409, "model_in_use",
+        "Weights cannot be put to sleep or unloaded while open requests need them. Close those, or wait for them.",
+    ),
+    row(
+        "FV408", "changed weights would be lost", 4, 409, "weights_changed",
+        "The weights were changed after they were loaded, so where they came from no longer has them. "
+        "`Engine.sleep` keeps them; `discard=True` gives the changes up.",
     ),
 )  # fmt: skip

@@ -48,4 +48,10 @@ WEIGHTS: Final = (
         "`fv weights convert` makes a safetensors folder of a pickle that a model's weights were published as. The "
         "model names no converter, or the file is not a pickle of tensors alone: one that holds code is not opened.",
     ),
+    row(
+        "FV259", "stored weights are corrupted", 3, 503, "weights_damaged",
+        "Weights that sleep are stored with a checksum over their names, types, shapes and bytes, which is compared "
+        "when they wake. These are not what was stored, so the component sleeps on. Unloading it with `discard=True` "
+        "lets it be loaded again; changes that training made to it are lost then.",
+    ),
 )  # fmt: skip

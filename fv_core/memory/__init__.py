@@ -1,0 +1,9 @@
+"""Budgets: the bytes of one device, reserved before they are used and given back exactly once. Free of torch."""
+
+from __future__ import annotations
+
+from fv_core.memory.budget import Budget, Ticket
+from fv_core.memory.claim import Claim, Tag, total
+from fv_core.memory.size import parse_bytes, shown
+
+__all__ = ["Budget", "Claim", "Tag", "Ticket", "parse_bytes", "shown", "total"]

@@ -1,0 +1,92 @@
+"""A device's bytes and who has reserved them. What is reserved is the sum over open tickets: there is no counter that
+could drift from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain
+
+from fv_core.errors import ResourceError
+from fv_core.memory.claim import Claim, Tag, total
+from fv_core.memory.size import shown
+
+
+class Ticket:
+    """What one owner has reserved, until it is closed. Closing twice is the same as once."""
+
+    def __init__(self, budget: Budget, owner: str, claims: Sequence[Claim]) -> None:
+        self.owner = owner
+        self.claims = tuple(claims)
+        self._budget = budget
+
+    def close(self) -> None:
+        """Gives everything back."""
+        self._budget._tickets.pop(self, None)
+
+
+class Budget:
+    """Hands out tickets for the memory of one device.
+
+    Args:
+        device: its name, for errors.
+        capacity: bytes that all tickets together may reserve.
+    """
+
+    def __init__(self, device: str, capacity: int) -> None:
+        self.device = device
+        self.capacity = capacity
+        self._tickets: dict[Ticket, None] = {}  # in the order they were made
+
+    def reserved(self, tag: Tag | None = None) -> int:
+        """Bytes that open tickets hold, of one tag where it is given."""
+        return total(self._claims(), tag)
+
+    def lacking(self, claims: Sequence[Claim]) -> int:
+        """Bytes by which these claims exceed what is free now; 0 or less: they fit."""
+        return total(chain(self._claims(), claims)) - self.capacity
+
+    def owners(self, key: Hashable) -> tuple[str, ...]:
+        """Who claims a thing, the first one first."""
+        return tuple(
+            ticket.owner for ticket in self._tickets if any(claim.key == key for claim in ticket.claims)
+        )
+
+    def reserve(self, owner: str, claims: Sequence[Claim], *, what: str) -> Ticket:
+        """Reserves memory before it is used.
+
+        Args:
+            what: that which needs it, for errors.
+
+        Raises:
+            ResourceError: FV401, more than the device has for all; FV405, more than is free now.
+        """
+        needed = total(claims)
+        if needed > self.capacity:
+            raise ResourceError(
+                "FV401",
+                name=what,
+                rule=f"needs {shown(needed)} on {self.device}, where {shown(self.capacity)} are available",
+                remedy="Use a smaller size, fewer frames, offload=component on an accelerator, or allow more `memory`.",
+            )
+        if (lacking := self.lacking(claims)) > 0:
+            raise ResourceError(
+                "FV405",
+                name=what,
+                rule=f"needs {shown(needed)} on {self.device}, where {shown(self.capacity)} are available, and "
+                f"{shown(lacking)} of that are reserved for {', '.join(self._others())} now",
+                remedy="Close a job that is done, or let `Engine.run_many` start it when there is room.",
+            )
+        return self.book(owner, claims)
+
+    def book(self, owner: str, claims: Sequence[Claim]) -> Ticket:
+        """Enters memory that has been taken already, whether it fits or not."""
+        ticket = Ticket(self, owner, claims)
+        self._tickets[ticket] = None
+        return ticket
+
+    def _claims(self) -> Iterator[Claim]:
+        return chain.from_iterable(ticket.claims for ticket in self._tickets)
+
+    def _others(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(ticket.owner for ticket in self._tickets))

@@ -1,0 +1,201 @@
+"""The models of one engine on its device: what is reserved for whom, who must leave, who sleeps."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import torch
+
+from fv_core.errors import RequestError, ResourceError
+from fv_core.home import home
+from fv_core.memory import Budget, Claim, Ticket
+from fv_core.runtime.admission import claims_of, weight_claims
+from fv_core.runtime.device import free_bytes
+from fv_core.runtime.estimate import RunPlan
+from fv_core.runtime.instance import ModelInstance, Offload
+
+SleepIn: TypeAlias = Literal["auto", "host", "disk"]
+"""Where weights sleep; auto: in host memory, on a device that has none of its own in a file."""
+
+
+class Residency:
+    """Keeps the weights of several models within one budget.
+
+    Weights that no open request needs make room for those that one needs, the least recently used model first:
+    unloaded, or put to sleep where they were changed.
+
+    Args:
+        memory: most bytes of the device to use; None: what it has.
+        held: bytes of what open requests hold now, apart from weights.
+    """
+
+    def __init__(self, device: torch.device, *, memory: int | None, held: Callable[[], int]) -> None:
+        self.device = device
+        self.budget = Budget(str(device), 0)
+        self._memory = memory
+        self._held = held
+        self._instances: dict[str, ModelInstance] = {}  # the least recently used first
+        self._files = 0
+        self._name = secrets.token_hex(6)
+
+    def get(self, model_id: str) -> ModelInstance | None:
+        return self._instances.get(model_id)
+
+    def add(self, instance: ModelInstance) -> ModelInstance:
+        self._instances[instance.card.model_id] = instance
+        return instance
+
+    def capacity(self) -> int:
+        """Bytes that this engine can use, those that it uses included."""
+        resident = sum(instance.device_bytes() for instance in self._instances.values())
+        there = free_bytes(self.device) + resident + self._held()
+        return there if self._memory is None else min(self._memory, there)
+
+    def admit(self, owner: str, plan: RunPlan, instance: ModelInstance) -> Ticket:
+        """Reserves what a request needs; idle models leave where that makes room.
+
+        Raises:
+            ResourceError: FV401, it can never fit; FV405, it does not fit beside the requests that are open now; FV403
+                or FV406, a model whose weights were changed cannot be put to sleep for it.
+        """
+        request = plan.request
+        what = f"{request.model} at {request.size}, {request.frames} frames"
+        return self._reserve(owner, claims_of(plan, instance), instance, what=what)
+
+    def sleep(self, instance: ModelInstance, components: Sequence[str], to: SleepIn) -> None:
+        """Puts loaded components, all of them where none is named, to sleep.
+
+        Raises:
+            RequestError: FV310 no component of the model, FV312 no place to sleep on this device.
+            ResourceError: FV407, open requests need them; FV403 or FV406, they cannot be stored.
+        """
+        chosen = self._idle_ones(instance, components)
+        self._check_place(to)
+        for component_id in chosen:
+            if component_id in instance.loaded:
+                instance.sleep(component_id, self._place(instance, component_id, to))
+
+    def wake(self, instance: ModelInstance, components: Sequence[str]) -> None:
+        """Wakes components that sleep, all of them where none is named.
+
+        Raises:
+            RequestError: FV310, no component of the model.
+            ResourceError: FV401 or FV405, they do not fit.
+            WeightsError: FV259, what was stored is corrupted.
+        """
+        chosen = [name for name in _named(instance, components) if name in instance.asleep]
+        offloaded = instance.offload is Offload.COMPONENT
+        claims = [] if offloaded else list(weight_claims(instance, dict.fromkeys(chosen, 0)))
+        what = f"waking {', '.join(chosen)} of {instance.card.model_id}"
+        with closing(self._reserve(what, claims, instance, what=what)):
+            for component_id in chosen:
+                instance.component(component_id)
+
+    def unload(self, instance: ModelInstance, components: Sequence[str], *, discard: bool) -> None:
+        """Lets go of components, all of them where none is named, and of what is stored of them.
+
+        Raises:
+            RequestError: FV310, no component of the model.
+            ResourceError: FV407, open requests need them; FV408, their weights were changed and `discard` is not set.
+        """
+        chosen = self._idle_ones(instance, components)
+        if not discard and (changed := sorted(instance.changed.intersection(chosen))):
+            raise ResourceError(
+                "FV408",
+                name=f"{', '.join(changed)} of {instance.card.model_id}",
+                rule="has weights that were changed since they were loaded, and unloading would lose them",
+                remedy="Put it to sleep instead, or give the changes up with discard=True.",
+            )
+        for component_id in chosen:
+            instance.unload(component_id)
+
+    def close(self) -> None:
+        for instance in self._instances.values():
+            instance.close()
+        self._instances.clear()
+
+    def _reserve(self, owner: str, claims: Sequence[Claim], instance: ModelInstance, *, what: str) -> Ticket:
+        self._instances[instance.card.model_id] = self._instances.pop(instance.card.model_id, instance)
+        for other in self._instances.values():
+            if other is not instance and not self._users(other, other.key("")):
+                other.rest()
+        self.budget.capacity = self.capacity()
+        leaving = list(self._idle({claim.key for claim in claims}))
+        could_leave = sum(one.component_bytes(component_id) for one, component_id in leaving)
+        if self.budget.lacking(claims) <= could_leave:  # else nobody leaves for nothing
+            for one, component_id in leaving:
+                if self.budget.lacking(claims) > 0:
+                    self._evict(one, component_id)
+        return self.budget.reserve(owner, claims, what=what)
+
+    def _idle(self, needed: set[object]) -> Iterator[tuple[ModelInstance, str]]:
+        """Components on the device that neither open requests nor `needed` name, in the order in which they leave."""
+        for instance in self._instances.values():
+            if instance.offload is Offload.NONE:
+                for component_id in instance.loaded:
+                    key = instance.key(component_id)
+                    if key not in needed and not self._users(instance, key):
+                        yield instance, component_id
+
+    def _evict(self, instance: ModelInstance, component_id: str) -> None:
+        if component_id in instance.changed:
+            instance.sleep(component_id, self._place(instance, component_id, "auto"))
+        else:
+            instance.unload(component_id)
+
+    def _users(self, instance: ModelInstance, key: object) -> list[str]:
+        """The open requests that need a component."""
+        return [owner for owner in self.budget.owners(key) if owner != instance.card.model_id]
+
+    def _idle_ones(self, instance: ModelInstance, components: Sequence[str]) -> tuple[str, ...]:
+        chosen = _named(instance, components)
+        for component_id in (*chosen, ""):
+            if users := self._users(instance, instance.key(component_id)):
+                raise ResourceError(
+                    "FV407",
+                    name=f"{component_id or 'model'} of {instance.card.model_id}".removeprefix("model of "),
+                    rule=f"is needed by open requests: {', '.join(users)}",
+                    remedy="Close them, or wait until they are done.",
+                )
+        return chosen
+
+    def _place(self, instance: ModelInstance, component_id: str, to: SleepIn) -> Path | None:
+        """The file to sleep in; None: host memory."""
+        hosted = self.device.type == "cpu" or instance.offload is Offload.COMPONENT
+        if to == "host" or (to == "auto" and not hosted):
+            return None
+        self._files += 1
+        model = instance.card.model_id.replace("/", "-")
+        name = f"{self._name}-{self._files}-{model}-{component_id}.safetensors"
+        return home() / "asleep" / name
+
+    def _check_place(self, to: str) -> None:
+        legal = ("auto", "disk") if self.device.type == "cpu" else ("auto", "host", "disk")
+        if to not in legal:
+            raise RequestError(
+                "FV312",
+                name="to",
+                value=to,
+                rule=f"is no place for weights of {self.device} to sleep in",
+                legal=", ".join(legal),
+                remedy="Leave it at auto.",
+            )
+
+
+def _named(instance: ModelInstance, components: Sequence[str]) -> tuple[str, ...]:
+    known = tuple(instance.card.components)
+    for component_id in components:
+        if component_id not in known:
+            raise RequestError(
+                "FV310",
+                name="components",
+                value=component_id,
+                rule=f"is no component of {instance.card.model_id}",
+                legal=", ".join(known),
+                remedy="Name some of these, or none for all of them.",
+            )
+    return tuple(components) or known
