@@ -116,13 +116,19 @@ def _read(file: BufferedReader, begin: int, end: int) -> Tensor:
 
 
 def _unwritten(component: str, path: Path, error: OSError) -> ResourceError:
-    code, remedy = "FV406", "Set FV_HOME to a folder that is writable."
+    rule = f"could not be put to sleep ({error.strerror}) and is as it was"
     if error.errno in _FULL:
-        code, remedy = "FV403", "Free some space, or set FV_HOME to a folder on a larger disk."
+        return ResourceError(
+            "FV403",
+            name=component,
+            value=str(path),
+            rule=rule,
+            remedy="Free some space, or set FV_HOME to a folder on a larger disk.",
+        )
     return ResourceError(
-        code,
+        "FV406",
         name=component,
         value=str(path),
-        rule=f"could not be put to sleep ({error.strerror}) and is as it was",
-        remedy=remedy,
+        rule=rule,
+        remedy="Set FV_HOME to a folder that is writable.",
     )

@@ -176,6 +176,17 @@ def test_what_cannot_fit_in_memory_is_refused_before_a_weight_is_read(fv: Fv, wo
     assert contents(work) == {"empty": b""}
 
 
+def test_memory_that_is_allowed_bounds_a_run_and_its_plan(fv: Fv, work: Path) -> None:
+    told = fv("generate", "a cat", "--device", "cpu", "--memory", "1MiB")
+    assert (told.code, told.out) == (4, "")
+    assert "where 1048576 bytes (1.0 MiB) are available" in told.err
+    plan = fv("generate", "a cat", "--device", "cpu", "--dry-run", "--json", "--memory", "1MiB").json
+    assert plan["free_bytes"] == 2**20
+    (work / "fv.toml").write_text("[generate]\nmemory = 4096\n")
+    assert "where 4096 bytes" in fv("generate", "a cat", "--device", "cpu").err
+    assert "'--memory': '1MB' is not a size of memory" in fv("generate", "a cat", "--memory", "1MB").err
+
+
 def test_offload_that_the_device_has_no_use_for_is_refused(fv: Fv) -> None:
     told = fv("generate", "a cat", "--device", "cpu", "--offload", "component")
     assert (told.code, told.out) == (2, "")

@@ -80,6 +80,8 @@ WRONG = {
     '[generate]\nsize = "3"': ("generate.size '3': is not legal", "WIDTHxHEIGHT"),
     '[generate]\nfps = "1/0"': ("generate.fps '1/0': is not legal", "30000/1001"),
     '[generate]\ndtype = "int8"': ("generate.dtype 'int8': is not legal", "'bfloat16'"),
+    '[generate]\nmemory = "8GB"': ("generate.memory '8GB': is not legal", "KiB, MiB, GiB, TiB"),
+    "[generate]\nmemory = 1.5": ("generate.memory 1.5: is of the wrong type", "a string"),
     "[generate]\nn = 0": ("generate.n 0: is not legal", "1<=x<=1000"),
     "[generte]\nsteps = 3": ("generte: is not a table that fv reads", "[generate]"),
     "steps = 3": ("steps: is not a table that fv reads", "[generate]"),
