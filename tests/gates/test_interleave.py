@@ -11,7 +11,7 @@ import torch
 from fv_core import Engine, Request
 from fv_core.extend import InterceptorSpec
 from fv_core.request import Numerics
-from fv_core.runtime.engine import Result
+from fv_core.runtime.together import Result
 
 Mixed = Callable[..., list[Request]]
 Record = Callable[..., InterceptorSpec]
