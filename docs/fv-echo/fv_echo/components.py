@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fv_core.card import LoadContext
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_core.request import Numerics
+from fv_core.loop.rows import form, stacked, tensor, unstacked
+from fv_core.loop.rowwise import rowwise, sharing
 from fv_echo import modules
 
 
@@ -29,17 +30,15 @@ class TextEncoder:
         self._length: int = sizes["length"]
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        if call.numerics is not Numerics.FAST:
-            return id(call)
         return op  # every prompt comes to the same shape, so all may share a forward
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
         texts = [str(call.rows["text"]).encode() for call in calls]
         padded = [[*text[: self._length], *[self.module.PAD] * (self._length - len(text))] for text in texts]
         embeds = self.module(torch.tensor(padded, device=self.module.place.weight.device))
-        # Each row is cloned: a view would keep the whole batch alive for as long as one request holds it.
         return [
-            _output("embeds", row.clone(), *self._cut(text)) for row, text in zip(embeds, texts, strict=True)
+            _output("embeds", row, *self._cut(text))
+            for row, text in zip(unstacked(embeds), texts, strict=True)
         ]
 
     def _cut(self, text: bytes) -> tuple[str, ...]:
@@ -56,19 +55,19 @@ class Denoiser:
         sizes: Any = context.config()
         with torch.device("meta"):
             module = modules.Denoiser(**sizes)
-        self.module = context.fill(module)
+        self.module = rowwise(context.fill(module))  # a sample's bits do not depend on who shares its forward
         self._dtype = context.dtype
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        if call.numerics is not Numerics.FAST:
-            return id(call)
-        return (op, _tensor(call, "latent").shape)
+        return (op, form(call, "latent"))
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
-        latents = torch.stack([_tensor(call, "latent") for call in calls]).to(self._dtype)
-        text = torch.stack([_tensor(call, "text") for call in calls]).to(self._dtype)
+        latents = stacked(calls, "latent").to(self._dtype)
+        text = stacked(calls, "text").to(self._dtype)
         timesteps = torch.tensor([int(call.rows["timestep"]) for call in calls], device=latents.device)
-        return [_output("velocity", row.clone()) for row in self.module(latents, timesteps, text)]
+        with sharing(calls):
+            velocity = self.module(latents, timesteps, text)
+        return [_output("velocity", row) for row in unstacked(velocity)]
 
 
 class Vae:
@@ -92,10 +91,10 @@ class Vae:
         return [run(call) for call in calls]
 
     def _prepare(self, call: ResolvedCall) -> ComponentOutput:
-        return _output("latent", _tensor(call, "latent") * 2.0)
+        return _output("latent", tensor(call, "latent") * 2.0)
 
     def _decode(self, call: ResolvedCall) -> ComponentOutput:
-        latent = _tensor(call, "latent")
+        latent = tensor(call, "latent")
         (content,) = call.caches
         before = content[0] if content else torch.zeros_like(latent)
         assert isinstance(before, Tensor)
@@ -106,9 +105,3 @@ class Vae:
 
 def _output(name: str, tensor: Tensor, *notes: str) -> ComponentOutput:
     return ComponentOutput(output=CallOutput(tensors={name: tensor}, notes=notes))
-
-
-def _tensor(call: ResolvedCall, name: str) -> Tensor:
-    row = call.rows[name]
-    assert isinstance(row, Tensor), f"row {name} is a {type(row).__name__}"
-    return row

@@ -14,31 +14,30 @@ from torch import Tensor
 from transformers import Gemma3TextModel
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_core.loop.rows import tensor
+from fv_core.loop.rows import tensor, unstacked
+from fv_core.loop.rowwise import rowwise, sharing
 
 
 class TextEncoder:
     """Op `encode`: row text (str); outputs hidden [max_length, width * (layers + 1)] and mask int64 [max_length].
 
     Hidden holds the embeddings and every layer's states, the layer the fastest of its last axis. Prompts are padded
-    on the left; the mask is 0 there. One prompt per forward, as the reference has it.
+    on the left; the mask is 0 there.
     """
 
     def __init__(self, module: Gemma3TextModel, tokenizer: Any, max_length: int) -> None:
-        self.module = module
+        self.module = rowwise(module)
         self.tokenizer = tokenizer
         self.tokenizer.padding_side = "left"
         self._max_length = max_length
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        return id(call)
+        return op
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
-        return [self._encode(str(call.rows["text"]).strip()) for call in calls]
-
-    def _encode(self, prompt: str) -> ComponentOutput:
+        prompts = [str(call.rows["text"]).strip() for call in calls]
         tokens = self.tokenizer(
-            [prompt],
+            prompts,
             padding="max_length",
             max_length=self._max_length,
             truncation=True,
@@ -47,12 +46,15 @@ class TextEncoder:
         )
         device = self.module.device
         mask = tokens.attention_mask.to(device)
-        states = self.module(
-            input_ids=tokens.input_ids.to(device), attention_mask=mask, output_hidden_states=True
-        ).hidden_states
+        with sharing(calls):
+            states = self.module(
+                input_ids=tokens.input_ids.to(device), attention_mask=mask, output_hidden_states=True
+            ).hidden_states
         hidden = torch.stack(states, dim=-1).flatten(2, 3)
-        found = {"hidden": hidden[0], "mask": mask[0]}
-        return ComponentOutput(output=CallOutput(tensors=found, notes=self._cut(prompt)))
+        return [
+            ComponentOutput(output=CallOutput(tensors={"hidden": row, "mask": used}, notes=self._cut(prompt)))
+            for row, used, prompt in zip(unstacked(hidden), unstacked(mask), prompts, strict=True)
+        ]
 
     def _cut(self, prompt: str) -> tuple[str, ...]:
         count = len(self.tokenizer(prompt, add_special_tokens=True).input_ids)

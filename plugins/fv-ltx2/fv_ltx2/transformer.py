@@ -12,7 +12,8 @@ from diffusers import LTX2VideoTransformer3DModel
 from torch import Tensor
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_core.loop.rows import number, tensor, whole
+from fv_core.loop.rows import form, number, stacked, tensor, unstacked, whole
+from fv_core.loop.rowwise import rowwise, sharing
 from fv_core.request import Numerics
 
 _TEXT = ("text_video", "text_audio", "text_mask")
@@ -30,50 +31,50 @@ class Transformer:
     """
 
     def __init__(self, module: LTX2VideoTransformer3DModel) -> None:
-        self.module = module
+        self.module = rowwise(module)
         self._dtype = module.dtype  # walks every parameter, so read once
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        if call.numerics is not Numerics.FAST:
-            return id(call)
-        shapes = (tuple(tensor(call, name).shape) for name in ("latent", "audio_latent", "text_video"))
+        forms = (form(call, name) for name in ("latent", "audio_latent"))
+        texts = ((tensor(call, name).shape[1:], tensor(call, name).dtype) for name in _TEXT)
         numbers = (number(call, name) for name in ("frames", "height", "width", "clean", "fps"))
-        return (op, *shapes, *numbers, *sorted(call.static.items()))
+        return (op, *forms, *texts, *numbers, *sorted(call.static.items()))
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
         first = calls[0]
-        latents = _stacked(calls, "latent").to(self._dtype)
-        if first.static["by_channel"] and len(calls) == 1:
+        latents = stacked(calls, "latent").to(self._dtype)
+        if first.static["by_channel"] and (len(calls) == 1 or first.numerics is Numerics.EXACT):
             latents = _by_channel(latents)
-        audio_latents = _stacked(calls, "audio_latent").to(self._dtype)
+        audio_latents = stacked(calls, "audio_latent").to(self._dtype)
         device = latents.device
         timesteps = torch.tensor([number(call, "timestep") for call in calls], device=device)
         text, audio_text, mask = (torch.stack([_of_prompt(call, name) for call in calls]) for name in _TEXT)
         grid = tuple(whole(first, name) for name in ("frames", "height", "width"))
         count, audio_frames = len(calls), audio_latents.shape[1]
         skip = int(first.static["skip"])
-        velocity, audio_velocity = self.module(
-            hidden_states=latents,
-            audio_hidden_states=audio_latents,
-            encoder_hidden_states=text,
-            audio_encoder_hidden_states=audio_text,
-            timestep=_per_token(timesteps, latents.shape[1], whole(first, "clean")),
-            audio_timestep=timesteps,
-            sigma=timesteps,
-            encoder_attention_mask=mask,
-            audio_encoder_attention_mask=mask,
-            video_coords=self.module.rope.prepare_video_coords(
-                count, *grid, device, fps=number(first, "fps")
-            ),
-            audio_coords=self.module.audio_rope.prepare_audio_coords(count, audio_frames, device),
-            isolate_modalities=bool(first.static["isolated"]),
-            spatio_temporal_guidance_blocks=None if skip < 0 else [skip],
-            use_cross_timestep=True,
-            return_dict=False,
-        )
+        with sharing(calls):
+            velocity, audio_velocity = self.module(
+                hidden_states=latents,
+                audio_hidden_states=audio_latents,
+                encoder_hidden_states=text,
+                audio_encoder_hidden_states=audio_text,
+                timestep=_per_token(timesteps, latents.shape[1], whole(first, "clean")),
+                audio_timestep=timesteps,
+                sigma=timesteps,
+                encoder_attention_mask=mask,
+                audio_encoder_attention_mask=mask,
+                video_coords=self.module.rope.prepare_video_coords(
+                    count, *grid, device, fps=number(first, "fps")
+                ),
+                audio_coords=self.module.audio_rope.prepare_audio_coords(count, audio_frames, device),
+                isolate_modalities=bool(first.static["isolated"]),
+                spatio_temporal_guidance_blocks=None if skip < 0 else [skip],
+                use_cross_timestep=True,
+                return_dict=False,
+            )
         return [
             ComponentOutput(output=CallOutput(tensors={"velocity": video, "audio_velocity": audio}))
-            for video, audio in zip(_rows(velocity), _rows(audio_velocity), strict=True)
+            for video, audio in zip(unstacked(velocity), unstacked(audio_velocity), strict=True)
         ]
 
 
@@ -96,12 +97,3 @@ def _of_prompt(call: ResolvedCall, name: str) -> Tensor:
     if not 0 <= index < len(prompts):
         raise ValueError(f"{name} holds {len(prompts)} prompts, the call asks for number {index}")
     return prompts[index]
-
-
-def _stacked(calls: Sequence[ResolvedCall], name: str) -> Tensor:
-    return torch.stack([tensor(call, name) for call in calls])
-
-
-def _rows(batch: Tensor) -> list[Tensor]:
-    # A view would keep the whole batch alive for as long as one request holds its row.
-    return [batch[0]] if len(batch) == 1 else [row.clone() for row in batch]

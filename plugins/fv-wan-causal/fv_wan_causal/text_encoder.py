@@ -9,7 +9,8 @@ from torch import Tensor
 from transformers import UMT5EncoderModel
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_core.request import Numerics
+from fv_core.loop.rows import unstacked
+from fv_core.loop.rowwise import rowwise, sharing
 from fv_wan_causal.text import clean
 
 
@@ -20,13 +21,11 @@ class TextEncoder:
     """
 
     def __init__(self, module: UMT5EncoderModel, tokenizer: Any, max_length: int) -> None:
-        self.module = module
+        self.module = rowwise(module)
         self.tokenizer = tokenizer
         self._max_length = max_length
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        if call.numerics is not Numerics.FAST:
-            return id(call)
         return op
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
@@ -42,11 +41,12 @@ class TextEncoder:
         )
         device = next(self.module.parameters()).device
         mask = tokens.attention_mask.to(device)
-        embeds: Tensor = self.module(tokens.input_ids.to(device), mask).last_hidden_state
+        with sharing(calls):
+            embeds: Tensor = self.module(tokens.input_ids.to(device), mask).last_hidden_state
         embeds = embeds.masked_fill(mask.unsqueeze(-1) == 0, 0.0)
         return [
-            ComponentOutput(output=CallOutput(tensors={"embeds": row.clone()}, notes=self._cut(prompt)))
-            for row, prompt in zip(embeds, prompts, strict=True)
+            ComponentOutput(output=CallOutput(tensors={"embeds": row}, notes=self._cut(prompt)))
+            for row, prompt in zip(unstacked(embeds), prompts, strict=True)
         ]
 
     def _cut(self, prompt: str) -> tuple[str, ...]:

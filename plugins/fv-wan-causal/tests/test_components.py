@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from fv_core.cache import CacheContent
 from fv_core.errors import RequestError
 from fv_core.loop import ResolvedCall
+from fv_core.request import Numerics
 from fv_core.runtime.instance import ModelInstance, Offload
+from fv_core.testing.sharing import moved_by_sharing
 from fv_wan_causal.card import TINY
 
 
@@ -150,6 +152,11 @@ def test_rows_past_the_end_of_a_prompt_are_zero_and_a_cut_prompt_is_told(instanc
     assert "cut to the 512" in long.output.notes[0]
     (clean,) = text.forward_batch("encode", [call(text="a red circle")])
     torch.testing.assert_close(clean.output.tensors["embeds"], embeds, rtol=0, atol=1e-5)
+
+
+def test_prompts_of_any_length_share_a_forward_with_their_own_bits(instance: ModelInstance) -> None:
+    prompts = [call(text="a red circle moving right " * (index % 6) + str(index)) for index in range(16)]
+    assert moved_by_sharing(instance.component("text"), "encode", prompts, Numerics.EXACT) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import UMT5EncoderModel
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
-from fv_core.loop.rows import tensor
-from fv_core.request import Numerics
+from fv_core.loop.rows import form, stacked, tensor, unstacked
+from fv_core.loop.rowwise import rowwise, sharing
 from fv_wan21.text import clean
 
 
@@ -27,13 +27,11 @@ class TextEncoder:
     """
 
     def __init__(self, module: UMT5EncoderModel, tokenizer: Any, max_length: int) -> None:
-        self.module = module
+        self.module = rowwise(module)
         self.tokenizer = tokenizer
         self._max_length = max_length
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        if call.numerics is not Numerics.FAST:
-            return id(call)
         return op
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
@@ -49,11 +47,12 @@ class TextEncoder:
         )
         device = next(self.module.parameters()).device
         mask = tokens.attention_mask.to(device)
-        embeds = self.module(tokens.input_ids.to(device), mask).last_hidden_state
+        with sharing(calls):
+            embeds = self.module(tokens.input_ids.to(device), mask).last_hidden_state
         embeds = _without_padding(embeds, mask)
         return [
-            ComponentOutput(output=CallOutput(tensors={"embeds": row.clone()}, notes=self._cut(prompt)))
-            for row, prompt in zip(embeds, prompts, strict=True)
+            ComponentOutput(output=CallOutput(tensors={"embeds": row}, notes=self._cut(prompt)))
+            for row, prompt in zip(unstacked(embeds), prompts, strict=True)
         ]
 
     def _cut(self, prompt: str) -> tuple[str, ...]:
@@ -72,22 +71,21 @@ class Denoiser:
     """
 
     def __init__(self, module: WanTransformer3DModel) -> None:
-        self.module = module
+        self.module = rowwise(module)
         self._dtype = module.dtype  # walks every parameter, so read once
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
-        if call.numerics is not Numerics.FAST:
-            return id(call)
-        return (op, tuple(tensor(call, "latent").shape), tuple(tensor(call, "text").shape))
+        return (op, form(call, "latent"), form(call, "text"))
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
-        latents = torch.stack([tensor(call, "latent") for call in calls]).to(self._dtype)
+        latents = stacked(calls, "latent").to(self._dtype)
         timesteps = torch.tensor([int(call.rows["timestep"]) for call in calls], device=latents.device)
-        text = torch.stack([tensor(call, "text") for call in calls]).to(self._dtype)
-        (velocity,) = self.module(
-            hidden_states=latents, timestep=timesteps, encoder_hidden_states=text, return_dict=False
-        )
-        return [ComponentOutput(output=CallOutput(tensors={"velocity": row})) for row in _rows(velocity)]
+        text = stacked(calls, "text").to(self._dtype)
+        with sharing(calls):
+            (velocity,) = self.module(
+                hidden_states=latents, timestep=timesteps, encoder_hidden_states=text, return_dict=False
+            )
+        return [ComponentOutput(output=CallOutput(tensors={"velocity": row})) for row in unstacked(velocity)]
 
 
 class Vae:
@@ -138,8 +136,3 @@ def _without_padding(embeds: Tensor, mask: Tensor) -> Tensor:
 
 def _denormalised(latent: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return latent / (1.0 / std) + mean  # in this form: latent * std + mean rounds differently
-
-
-def _rows(batch: Tensor) -> list[Tensor]:
-    # A view would keep the whole batch alive for as long as one request holds its row.
-    return [batch[0]] if len(batch) == 1 else [row.clone() for row in batch]
