@@ -48,7 +48,7 @@ def _velocity(
     prompts, (frames, height, width) = 2 if index % 3 == 0 else 1, grid
     mask = torch.zeros(prompts, 64, dtype=torch.int64)
     mask[:, 60 - 3 * index :] = 1
-    rows = {
+    rows: Mapping[str, Any] = {
         "latent": torch.randn(frames * height * width, 8),
         "audio_latent": torch.randn(audio, 8),
         "timestep": torch.tensor(1000.0 - 37.3 * index),
