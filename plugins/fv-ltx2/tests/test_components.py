@@ -121,7 +121,8 @@ def test_rows_of_another_type_are_refused(instance: ModelInstance) -> None:
     with pytest.raises(TypeError, match="width"):
         tensors(instance.component("vae"), "encode", call({"divisor": 1}, image=image, width=32.5, height=32))
     asked = call(
-        latent=torch.zeros(1, 8), audio_latent=torch.zeros(1, 8), text_video=torch.zeros(1, 1, 1), text_audio=torch.zeros(1, 1, 1), text_mask=torch.zeros(1, 1),
+        latent=torch.zeros(1, 8), audio_latent=torch.zeros(1, 8), text_video=torch.zeros(1, 1, 1),
+        text_audio=torch.zeros(1, 1, 1), text_mask=torch.zeros(1, 1),
         frames=1, height=1, width=1, clean=0, fps="24",
     )  # fmt: skip
     with pytest.raises(TypeError, match="fps"):
