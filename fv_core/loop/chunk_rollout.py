@@ -111,9 +111,10 @@ class ChunkRollout:
 
     Step 0 is op `text` (row text, the cache `text_kv` appended). Then, for each chunk, ops `velocity`, which read
     the window, and one op `commit`, which appends the finished chunk's keys and values; a given chunk is committed
-    only. Rows of both: latent, timestep; output: velocity. Static: start (absolute index of the chunk's first frame),
-    sink and recent (how many frames at the beginning and at the end of the window the chunk attends; others are
-    evicted), times (how many rows the timestep is computed in: one per frame, or 1).
+    only. Rows of both: latent, timestep, start (absolute index of the chunk's first frame), sink and recent (how many
+    frames at the beginning and at the end of the window the chunk attends; others are evicted), times (how many rows
+    the timestep is computed in: one per frame, or 1); output: velocity. Nothing is static, so that clips may share a
+    forward wherever each of them is.
 
     Noise is one stream, of the whole clip first and then of each renoising, in layout [f, C, H, W].
     """
@@ -251,8 +252,11 @@ class ChunkRollout:
             rows={
                 "latent": state.latent,
                 "timestep": committed_at if commits else self._timesteps[state.turn],
+                "start": start,
+                "sink": sink,
+                "recent": recent,
+                "times": 1 if given else size,
             },
-            static={"start": start, "sink": sink, "recent": recent, "times": 1 if given else size},
             caches=(
                 CacheUse(ref=state.window, mode=CacheMode.APPEND if commits else CacheMode.READ),
                 CacheUse(ref=state.text, mode=CacheMode.READ),

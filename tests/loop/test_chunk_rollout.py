@@ -138,9 +138,13 @@ def test_chunks_attend_the_sink_and_what_the_window_has_room_for(
 ) -> None:
     loop = loop_of(**params)
     taken = calls(list(steps(loop, begin(loop, replace(REQUEST, frames=45)))))[1:]
-    statics = [tuple(call.static[name] for name in ("start", "sink", "recent")) for call in taken[::3]]
-    assert statics == expected
-    assert all(one.static == other.static for one, other in zip(taken[::3], taken[2::3], strict=True))
+    assert [places(call) for call in taken[::3]] == expected
+    assert [places(call) for call in taken[2::3]] == expected
+    assert not any(call.static for call in taken)
+
+
+def places(call: ComponentCall) -> tuple[Any, ...]:
+    return tuple(call.rows[name] for name in ("start", "sink", "recent"))
 
 
 def test_velocity_becomes_data_in_fp64_and_is_renoised_at_the_next_level() -> None:
@@ -196,7 +200,7 @@ def test_given_frames_are_committed_at_zero_noise_emitted_and_part_of_the_latent
     taken = list(steps(loop, begin(loop, request, prefix=prefix)))
     assert [call.op for call in calls(taken)] == ["text", "commit", "velocity", "velocity", "commit"]
     assert [call.rows.get("timestep") for call in calls(taken)] == [None, 0.0, 1000.0, 700.0, 7.0]
-    assert [call.static.get("times") for call in calls(taken)] == [None, 1, 3, 3, 3]
+    assert [call.rows.get("times") for call in calls(taken)] == [None, 1, 3, 3, 3]
     assert taken[0][0].total == len(taken) <= loop.total(request)
     emitted = [loop.emit(old, new) for _, old, new in taken]
     assert [[one.index for one in each] for each in emitted] == [[0], [], [], [1], []]

@@ -26,20 +26,13 @@ def counted_denoiser(latent: tuple[int, ...], dtype: torch.dtype) -> int:
     channels, frames, height, width = latent
     frame, size = height // 2 * (width // 2), min(frames, CHUNK)
     before = min(frames, WINDOW) - size
-    call = {
-        "start": before,
-        "sink": 0,
-        "recent": before,
-        "times": size,
-    }
+    place = {"start": before, "sink": 0, "recent": before, "times": size}
     with LivePeak(module) as peak:
         window: CacheContent = [torch.empty(before * frame, 12, 128, dtype=dtype) for _ in range(60)]
         text: CacheContent = [torch.empty(512, 12, 128, dtype=dtype) for _ in range(60)]
         noise = torch.empty(channels, size, height, width)
-        rows: dict[str, Any] = {"latent": noise, "timestep": 0.0}
-        Denoiser(module).forward_batch(
-            "commit", [ResolvedCall(rows=rows, static=call, caches=(window, text))]
-        )
+        rows: dict[str, Any] = {"latent": noise, "timestep": 0.0, **place}
+        Denoiser(module).forward_batch("commit", [ResolvedCall(rows=rows, static={}, caches=(window, text))])
     return int(peak.peak)
 
 

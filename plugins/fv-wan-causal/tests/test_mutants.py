@@ -20,11 +20,12 @@ from fv_core.parity.taps import record
 from fv_core.request import Numerics, TaskType
 from fv_core.runtime.resolve import settle
 from fv_wan_causal import denoiser, forward, vae
-from fv_wan_causal.card import TINY
+from fv_wan_causal.card import CHUNK, TINY
 from fv_wan_causal.probes import probes
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 ROUNDING = 1e-5
+TINY_WINDOW = 7
 
 
 def _call(mutate: pytest.MonkeyPatch, change: Callable[[ComponentCall], ComponentCall]) -> None:
@@ -33,8 +34,8 @@ def _call(mutate: pytest.MonkeyPatch, change: Callable[[ComponentCall], Componen
     mutate.setattr(chunk_rollout.ChunkRollout, "_call", lambda self, state: change(plain(self, state)))
 
 
-def _static(call: ComponentCall, **values: int) -> ComponentCall:
-    return replace(call, static={**call.static, **values})
+def _rows(call: ComponentCall, **values: int) -> ComponentCall:
+    return replace(call, rows={**call.rows, **values})
 
 
 def past_ignored(mutate: pytest.MonkeyPatch) -> None:
@@ -42,22 +43,19 @@ def past_ignored(mutate: pytest.MonkeyPatch) -> None:
 
 
 def nothing_evicted(mutate: pytest.MonkeyPatch) -> None:
-    _call(mutate, lambda call: _static(call, recent=1000))
+    _call(mutate, lambda call: _rows(call, recent=1000))
 
 
 def sink_evicted(mutate: pytest.MonkeyPatch) -> None:
-    _call(
-        mutate,
-        lambda call: _static(call, sink=0, recent=int(call.static["sink"]) + int(call.static["recent"])),
-    )
+    _call(mutate, lambda call: _rows(call, sink=0, recent=TINY_WINDOW - CHUNK))
 
 
 def frames_counted_from_each_chunk(mutate: pytest.MonkeyPatch) -> None:
-    _call(mutate, lambda call: _static(call, start=0))
+    _call(mutate, lambda call: _rows(call, start=0))
 
 
 def one_time_for_all_frames(mutate: pytest.MonkeyPatch) -> None:
-    _call(mutate, lambda call: _static(call, times=1))
+    _call(mutate, lambda call: _rows(call, times=1))
 
 
 def noisy_chunk_committed(mutate: pytest.MonkeyPatch) -> None:
@@ -87,7 +85,7 @@ def angles_in_single_precision(mutate: pytest.MonkeyPatch) -> None:
 
 
 def _single(x: Tensor, angles: Tensor) -> Tensor:
-    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * angles).flatten(3)
+    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * angles).flatten(-2)
 
 
 def input_scaled_by_std(mutate: pytest.MonkeyPatch) -> None:

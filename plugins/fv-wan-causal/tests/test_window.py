@@ -91,13 +91,15 @@ class Rollout:
         content: CacheContent = []
         for chunk in chunks:
             call = ResolvedCall(
-                rows={"latent": self.state.done[chunk], "timestep": 0.0},
-                static={
+                rows={
+                    "latent": self.state.done[chunk],
+                    "timestep": 0.0,
                     "start": chunk * CHUNK,
                     "sink": SINK,
                     "recent": WINDOW - SINK - CHUNK,
                     "times": CHUNK,
                 },
+                static={},
                 caches=(content, self.contents[self.state.text]),
             )
             (out,) = self.component.forward_batch("commit", [call])
