@@ -1,5 +1,6 @@
-"""Caches as values. The references here are plain data; the stores that hold tensors are `cache.stores`."""
+"""Caches as values. References and keys are plain data; `cache.stores` and `cache.pool` hold the tensors."""
 
+from fv_core.cache.key import CacheKey
 from fv_core.cache.ref import CacheContent, CacheRef, Restore, ValueRef
 
-__all__ = ["CacheContent", "CacheRef", "Restore", "ValueRef"]
+__all__ = ["CacheContent", "CacheKey", "CacheRef", "Restore", "ValueRef"]

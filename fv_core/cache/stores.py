@@ -1,15 +1,14 @@
-"""Where referenced tensors live: values by content hash, caches by version; both counted to the byte."""
+"""Where values live: immutable tensors by content hash, counted to the byte."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable
-from dataclasses import replace
+from collections.abc import Hashable
 
 import torch
 from torch import Tensor
 
-from fv_core.cache.ref import CacheContent, CacheRef, ValueRef
+from fv_core.cache.ref import ValueRef
 from fv_core.errors import RunError
 
 
@@ -55,62 +54,7 @@ class ValueStore:
 
     @property
     def bytes(self) -> int:
-        return _bytes(self._tensors.values())
-
-
-class CachePool:
-    """Versioned contents of a request's caches; each version has one holder, the state that carries its reference.
-
-    That is why appending may use the old version up: a decoder replaces its features one by one in the list it is
-    given, so that old and new features (gigabytes at 480p) never exist side by side.
-    """
-
-    def __init__(self) -> None:
-        self._contents: dict[tuple[str, int], CacheContent] = {}
-
-    def read(self, ref: CacheRef) -> CacheContent:
-        """The contents, still held; [] for version 0.
-
-        Raises:
-            RunError: FV505, the version is not held any more.
-        """
-        if ref.version == 0:
-            return []
-        if (ref.id, ref.version) not in self._contents:
-            raise stale(f"cache {ref.id}", f"version {ref.version}")
-        return list(self._contents[ref.id, ref.version])
-
-    def take(self, ref: CacheRef) -> CacheContent:
-        """The contents, to be used up by an append; the version is gone from here on. Raises as `read`."""
-        content = self.read(ref)
-        self.release(ref)
-        return content
-
-    def append(self, ref: CacheRef, content: CacheContent) -> CacheRef:
-        """Stores `content` as the version after `ref`."""
-        following = replace(ref, version=ref.version + 1)
-        self.restore(following, content)
-        return following
-
-    def restore(self, ref: CacheRef, content: CacheContent) -> None:
-        """Puts a version (back) in."""
-        self._contents[ref.id, ref.version] = content
-
-    def release(self, ref: CacheRef) -> None:
-        self._contents.pop((ref.id, ref.version), None)
-
-    def __len__(self) -> int:
-        return len(self._contents)
-
-    @property
-    def bytes(self) -> int:
-        return _bytes(
-            item for content in self._contents.values() for item in content if isinstance(item, Tensor)
-        )
-
-
-def _bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors.values())
 
 
 def stale(name: str, value: object, rule: str = "is no longer held") -> RunError:

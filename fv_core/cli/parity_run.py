@@ -58,7 +58,9 @@ class Run:
         with waiting(out, f"{card.model_id}: starting"):
             from fv_core.runtime.engine import Engine  # takes seconds
 
-        return Engine([card], device=self.device, dtype=self.dtype, weights=self.weights, offload="none")
+        return Engine(
+            [card], device=self.device, dtype=self.dtype, weights=self.weights, offload="none", reuse=False
+        )
 
 
 @contextmanager

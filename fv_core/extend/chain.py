@@ -96,6 +96,10 @@ class Chain:
             after = _run(one, seal, one.interceptor.after, call, at, output, state, one.params)
             self.states[one.spec.id, at.branch] = _checked(one, "after", after)
 
+    def attends(self, plan: WorkPlan) -> bool:
+        """Whether an interceptor attaches to calls of this plan."""
+        return bool(self._for(plan))
+
     def answerer(self, call: ComponentCall, plan: WorkPlan) -> str | None:
         """The id of the interceptor that answered this call of the current step; None where it was computed."""
         step, ident = self._answerers.get(_place(call), (-1, ""))

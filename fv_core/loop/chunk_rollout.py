@@ -237,7 +237,7 @@ class ChunkRollout:
             component=self._component,
             op="text",
             rows={"text": state.prompt},
-            caches=(CacheUse(ref=state.text, mode=CacheMode.APPEND),),
+            caches=(CacheUse(ref=state.text, mode=CacheMode.APPEND, shared=True),),
         )
 
     def _call(self, state: ChunkState) -> ComponentCall:

@@ -40,11 +40,16 @@ class CacheUse:
 
     With `into`, the id of an empty cache (`LoopEnv.cache`), APPEND forks: `ref` stays as it is, and the result is
     version 1 of `into`.
+
+    An append that is `shared` depends on nothing but the call's rows, its static values and the caches it uses, and is
+    worth keeping for other requests: an equal call then gets this one's result. Set it for what a prompt or an input
+    comes to, not for what is drawn.
     """
 
     ref: CacheRef
     mode: CacheMode
     into: str = ""
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,7 @@ def main(file: Path) -> None:
     card = ModelCard.from_json(json.dumps(order["card"]))
     requests = [codec.decode(Request, one) for one in order["requests"]]
     torch.set_num_threads(order["threads"])
-    with Engine([card], offload="none", **order["engine"]) as engine:
+    with Engine([card], offload="none", reuse=False, **order["engine"]) as engine:
         for component in card.components:  # what loading changes, it changes once
             engine.instance(card.model_id).component(component)
         before = process_state()

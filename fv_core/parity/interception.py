@@ -97,6 +97,7 @@ class InterceptorTrial:
             device=self.plain.device,
             dtype=self.plain.dtype,
             offload="none",
+            reuse=False,
             extensions=[(spec, self.params) for spec in specs],
             gain=Always(),
         )

@@ -109,6 +109,7 @@ class Trial:
             weights=self.weights,
             offload="none",
             gain=Always(),
+            reuse=False,
         )
 
     @cached_property

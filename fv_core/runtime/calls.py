@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from torch import Tensor
 
-from fv_core.cache import CacheContent, CacheRef, ValueRef
+from fv_core.cache import CacheKey, CacheRef, ValueRef
 from fv_core.errors import Cancelled, FvError
 from fv_core.extend.chain import Chain
 from fv_core.loop import (
     CacheMode,
-    CacheUse,
     CallOutput,
     Component,
     ComponentCall,
@@ -25,13 +24,18 @@ from fv_core.loop import (
 )
 from fv_core.request import CancelScope, Numerics
 from fv_core.runtime.faults import as_fv_error
+from fv_core.runtime.features import found, result_key, stored
 from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.scope import RequestScope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One request's next step, with what executing it needs of the request."""
+    """One request's next step, with what executing it needs of the request.
+
+    `given`: what it comes to depends on nothing but what the request gives, its seed apart (`given_nodes`).
+    `adapters`: those on each component, in order, as cache keys tell them.
+    """
 
     plan: WorkPlan
     instance: ModelInstance
@@ -39,6 +43,8 @@ class Work:
     cancel: CancelScope
     numerics: Numerics
     chain: Chain
+    given: bool = False
+    adapters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Task:
@@ -78,9 +84,19 @@ class Call:
     component: Component = field(init=False)
     resolved: ResolvedCall = field(init=False)
     key: Hashable = field(init=False)
+    result_key: CacheKey | None = None
+
+    def name(self) -> CacheKey | None:
+        """The key of its result; None: it is not one to be shared, or its request goes on no more."""
+        if self.going():
+            try:
+                self.result_key = result_key(self.call, self.task.work)
+            except Exception as error:
+                self.fail(error)
+        return self.result_key
 
     def prepare(self) -> bool:
-        """Whether it is to be computed: going on, and not answered by an interceptor."""
+        """Whether it is to be computed: going on, answered by no interceptor, and not there already."""
         if not self.going():
             return False
         work, call = self.task.work, self.call
@@ -88,6 +104,9 @@ class Call:
             answer = work.chain.answer(call, work.plan)
             if answer is not None:
                 self._done(answer, tuple(use.ref for use in call.caches))
+                return False
+            if self.result_key is not None and (kept := found(self.result_key, call, work.scope)):
+                self._done(*kept)
                 return False
             self.component = work.instance.component(call.component)
             self.resolved = _resolve(call, work)
@@ -115,8 +134,7 @@ class Call:
         work = self.task.work
         try:
             work.chain.computed(self.call, work.plan, computed.output)
-            uses = zip(self.call.caches, computed.caches, strict=True)
-            caches = tuple(_stored(use, content, work.scope) for use, content in uses)
+            caches = stored(self.result_key, self.call, computed, work.scope)
         except Exception as error:
             self.fail(error)
             return
@@ -174,9 +192,3 @@ def _resolve(call: ComponentCall, work: Work) -> ResolvedCall:
         for use in call.caches
     )
     return ResolvedCall(rows=resolved, static=call.static, caches=contents, numerics=work.numerics)
-
-
-def _stored(use: CacheUse, content: CacheContent | None, scope: RequestScope) -> CacheRef:
-    if content is None:
-        return use.ref
-    return scope.append(replace(use.ref, id=use.into, version=0) if use.into else use.ref, content)

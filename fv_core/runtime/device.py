@@ -97,6 +97,16 @@ def free_bytes(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)  # mps shares the host's memory
 
 
+def total_bytes(device: torch.device) -> int:
+    """Memory of `device`."""
+    import torch
+
+    if device.type == "cuda":
+        _, total = torch.cuda.mem_get_info(device)
+        return total
+    return int(psutil.virtual_memory().total)  # mps shares the host's memory
+
+
 def usable_devices() -> tuple[DeviceFacts, ...]:
     """Every device that torch can use here, the one that `auto` picks first."""
     import torch
@@ -117,11 +127,10 @@ def _facts(device: torch.device) -> DeviceFacts:
     import torch
 
     hardware = f"{platform.processor() or platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
-    total = int(psutil.virtual_memory().total)
     if device.type == "cuda":
         hardware = torch.cuda.get_device_name(device)
-        _, total = torch.cuda.mem_get_info(device)
-    return DeviceFacts(name=str(device), hardware=hardware, free_bytes=free_bytes(device), total_bytes=total)
+    free, total = free_bytes(device), total_bytes(device)
+    return DeviceFacts(name=str(device), hardware=hardware, free_bytes=free, total_bytes=total)
 
 
 def _is_index(kind: str, index: str) -> bool:

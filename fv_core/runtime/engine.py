@@ -25,7 +25,14 @@ from fv_core.runtime import snapshot
 from fv_core.runtime.batching import MAX_BATCH, Batching, Forwards, checked_limit
 from fv_core.runtime.certified import check_covered, require_certified
 from fv_core.runtime.device import pick_device, pick_dtype
-from fv_core.runtime.engine_options import by_id, checked_memory, checked_offload, checked_weights, valid
+from fv_core.runtime.engine_options import (
+    by_id,
+    cache_budgets,
+    checked_memory,
+    checked_offload,
+    checked_weights,
+    valid,
+)
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan, plan_run
 from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
@@ -40,8 +47,9 @@ from fv_core.runtime.resolve import Settled, checked_numerics, settle
 from fv_core.runtime.results import finished_clip
 from fv_core.runtime.resumable import check_fits, header_of
 from fv_core.runtime.run import RequestRun
-from fv_core.runtime.scope import Counters, RequestScope, Stores, over
+from fv_core.runtime.scope import RequestScope, over
 from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.stores import Counters, Stores
 from fv_core.runtime.together import Result, Together
 from fv_core.weights.store import locate
 
@@ -68,6 +76,10 @@ class Engine:
         require_certified: run only models whose every claimed rung holds a certificate for this machine; the
             first request for a model then loads all of its weights to compare them. Fast requests are refused
             (FV606), and so is an engine with an interceptor that alters.
+        cache_bytes: the most bytes of pools of caches, by class: stream, slab_kv (both by default as much as the device
+            has), paged_kv, text_kv (a quarter of that) and feature (a sixteenth: what text encoders and the like
+            returned). A request whose own caches do not fit fails with FV404.
+        reuse: whether what depends on a prompt or an input alone is computed once for all requests that equal in it.
     """
 
     def __init__(
@@ -84,6 +96,8 @@ class Engine:
         max_batch: int = MAX_BATCH,
         gain: Gain | None = None,
         require_certified: bool = False,
+        cache_bytes: Mapping[str, int] | None = None,
+        reuse: bool = True,
     ) -> None:
         models = (models,) if isinstance(models, (str, ModelCard)) else models
         cards = [valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
@@ -100,8 +114,10 @@ class Engine:
         self._require_certified = require_certified
         if require_certified:
             check_covered(self._extensions)
-        self._stores = Stores()
-        self._residency = Residency(self.device, memory=checked_memory(memory), held=self._stores.held_bytes)
+        self._stores = Stores(cache_budgets(cache_bytes, self.device), reuse=reuse)
+        self._residency = Residency(
+            self.device, memory=checked_memory(memory), held=self._stores.held_bytes, spare=self._stores.evict
+        )
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(3)  # a request that is resumed elsewhere keeps its id
         self._closed = False
@@ -237,7 +253,7 @@ class Engine:
         return self._instance(self._card(model_id))
 
     def counters(self) -> Counters:
-        """What requests hold; all zero when none runs."""
+        """What requests hold, all zero when none runs, and what pools have, ready for later ones included."""
         reserved = self._residency.budget.reserved(Tag.ACTIVATIONS)
         return replace(self._stores.counters(), reserved_bytes=reserved)
 
@@ -270,7 +286,9 @@ class Engine:
         self._residency.wake(self.instance(model_id), components)
 
     def unload(self, model_id: str, *components: str, discard: bool = False) -> None:
-        """Lets go of a model's weights, or of some of its components; they are loaded anew when a request needs them.
+        """Lets go of a model's weights, or of some of its components, and of the results that are kept of them.
+
+        They are loaded anew when a request needs them.
 
         Args:
             discard: whether to give up changes that were made to the weights after they were loaded.
@@ -279,7 +297,11 @@ class Engine:
             RequestError: FV310, no component of the model.
             ResourceError: FV407, open requests need them; FV408, they were changed and `discard` is not set.
         """
-        self._residency.unload(self.instance(model_id), components, discard=discard)
+        instance = self.instance(model_id)
+        self._residency.unload(instance, components, discard=discard)
+        self._stores.forget(
+            lambda key: key.model == instance.digest and (not components or key.component in components)
+        )
 
     def forwards(self) -> tuple[Forwards, ...]:
         """How often each operation of a component has run on this engine, and with how many rows."""
@@ -288,8 +310,7 @@ class Engine:
     def close(self) -> None:
         """Drops weights and caches and what open jobs hold, which end with FV506; closing twice is the same as once."""
         self._closed = True
-        for scope in tuple(self._stores.open):
-            scope.close()
+        self._stores.close()
         self._residency.close()
 
     def __enter__(self) -> Self:
@@ -379,6 +400,7 @@ class Engine:
         observer: Observer | None,
         contents: Mapping[str, Any] | None = None,
     ) -> Job:
+        self._stores.renew(instance.digest, instance.version)
         scope = RequestScope(request_id, self._stores)
         try:
             scope.own(self._residency.admit(request_id, plan, instance))

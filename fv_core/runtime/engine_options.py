@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import torch
 
+from fv_core.cache.pool import POOLS
 from fv_core.card import ModelCard, validate
 from fv_core.errors import RequestError
 from fv_core.memory import parse_bytes
+from fv_core.runtime.device import total_bytes
 from fv_core.runtime.instance import Offload
+
+_SHARES: Final = {"stream": 1, "slab_kv": 1, "paged_kv": 4, "text_kv": 4, "feature": 16}
+"""The default budget of each pool is the device's memory divided by this. The first two hold only what requests at work
+need, which memory itself bounds; the others also keep what later requests may ask for again.
+"""
 
 
 def valid(card: ModelCard) -> ModelCard:
@@ -82,3 +90,23 @@ def checked_offload(offload: str, device: torch.device) -> str:
             remedy="Leave it at auto.",
         )
     return offload
+
+
+def cache_budgets(given: Mapping[str, int] | None, device: torch.device) -> dict[str, int]:
+    """The most bytes of each pool, the defaults where `given` says nothing.
+
+    Raises:
+        RequestError: FV310, no pool of caches, or no number of bytes.
+    """
+    for name, most in (given or {}).items():
+        if name not in POOLS or type(most) is not int or most < 0:
+            raise RequestError(
+                "FV310",
+                name=f"cache_bytes of {name}",
+                value=most,
+                rule="is no number of bytes" if name in POOLS else "is of no pool of caches",
+                legal=f"whole numbers from 0 up, of {', '.join(POOLS)}",
+                remedy="Leave it out for the default, a share of the device's memory.",
+            )
+    total = total_bytes(device)
+    return {name: total // share for name, share in _SHARES.items()} | dict(given or {})

@@ -8,7 +8,7 @@ cannot change their bits, and is not believed: the first forward of each shape i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -53,6 +53,14 @@ def execute_timed(works: Sequence[Work]) -> list[Executed]:
 
 
 def _compute(units: Sequence[Unit]) -> None:
+    """Computes each result once: units that want one which another is about to make wait for it, and find it then."""
+    first: dict[Hashable, Unit] = {}
+    waiting = [unit for unit in units if first.setdefault(unit[0].name() or id(unit), unit) is not unit]
+    _pack(list(first.values()))
+    _pack(waiting)
+
+
+def _pack(units: Sequence[Unit]) -> None:
     prepared = []
     for unit in units:
         with _timed(unit):

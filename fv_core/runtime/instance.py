@@ -6,6 +6,7 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,11 @@ class ModelInstance:
         """Seconds spent loading so far: told apart from computing, or every estimate would start too high."""
         self.version = 0
         """Counts the changes of its weights: what was computed at one version is not what another one computes."""
+
+    @cached_property
+    def digest(self) -> str:
+        """The card's: computed once, for it names every result that requests share."""
+        return self.card.digest()
 
     @property
     def closed(self) -> bool:

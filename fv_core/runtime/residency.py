@@ -31,13 +31,22 @@ class Residency:
     Args:
         memory: most bytes of the device to use; None: what it has.
         held: bytes of what open requests hold now, apart from weights.
+        spare: frees as many bytes of results that nobody holds, and tells how many these were.
     """
 
-    def __init__(self, device: torch.device, *, memory: int | None, held: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        memory: int | None,
+        held: Callable[[], int],
+        spare: Callable[[int], int],
+    ) -> None:
         self.device = device
         self.budget = Budget(str(device), 0)
         self._memory = memory
         self._held = held
+        self._spare = spare
         self._instances: dict[str, ModelInstance] = {}  # the least recently used first
         self._files = 0
         self._name = secrets.token_hex(6)
@@ -124,6 +133,8 @@ class Residency:
             if other is not instance and not self._users(other, other.key("")):
                 other.rest()
         self.budget.capacity = self.capacity()
+        if (lacking := self.budget.lacking(claims)) > 0 and self._spare(lacking):
+            self.budget.capacity = self.capacity()
         leaving = list(self._idle({claim.key for claim in claims}))
         could_leave = sum(one.component_bytes(component_id) for one, component_id in leaving)
         if self.budget.lacking(claims) <= could_leave:  # else nobody leaves for nothing

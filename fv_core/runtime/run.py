@@ -19,7 +19,7 @@ from fv_core.extend.chain import Chain, Enabled
 from fv_core.loop import Done, Emission, Loop, LoopEnv, Slot, StepResult, Waiting, held_refs
 from fv_core.loop.driver import advance
 from fv_core.loop.outputs import misfit
-from fv_core.program import ComponentNode, LoopNode, Node, request_value
+from fv_core.program import ComponentNode, LoopNode, Node, given_nodes, request_value
 from fv_core.request import EVERYTHING, CancelScope, ResolvedRequest
 from fv_core.runtime.calls import Work
 from fv_core.runtime.instance import ModelInstance
@@ -74,6 +74,7 @@ class RequestRun:
         self.artifacts = self.program.yields(request)
         self.notes: tuple[str, ...] = request.adjusted
         self.given = self._given()
+        self._given_nodes = given_nodes(self.nodes)
         self.slots: dict[str, Slot] = {slot: scope.put(tensor) for slot, tensor in (inputs or {}).items()}
         self.slots |= self.given
         self.finished: tuple[str, ...] = ()
@@ -130,6 +131,7 @@ class RequestRun:
             cancel=self.cancel,
             numerics=self.request.numerics,
             chain=now.chain,
+            given=now.node.id in self._given_nodes,
         )
 
     @torch.no_grad()

@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from torch import Tensor
 
-from fv_core.cache import CacheContent, CacheRef, ValueRef
-from fv_core.cache.stores import CachePool, ValueStore, stale
+from fv_core.cache import CacheContent, CacheKey, CacheRef, ValueRef
+from fv_core.cache.pool import CACHES, Entry, Pool
+from fv_core.cache.stores import stale
 from fv_core.errors import RunError
 from fv_core.memory import Ticket
+from fv_core.runtime.stores import Stores
 
-POOLS: Final = ("stream", "slab_kv", "paged_kv", "text_kv")
-"""Classes of caches; see `LoopEnv.cache`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
-    """What is held across all requests; all zero when none runs."""
-
-    requests: int
-    values: int
-    value_bytes: int
-    caches: int
-    cache_bytes: int
-    reserved_bytes: int = 0
-
-
-class Stores:
-    """What the requests of an engine hold: values, which they share, and the caches of each."""
-
-    def __init__(self) -> None:
-        self.values = ValueStore()
-        self.open: dict[RequestScope, CachePool] = {}
-
-    def held_bytes(self) -> int:
-        """Bytes of values and caches."""
-        counters = self.counters()
-        return counters.value_bytes + counters.cache_bytes
-
-    def counters(self) -> Counters:
-        return Counters(
-            requests=len(self.open),
-            values=len(self.values),
-            value_bytes=self.values.bytes,
-            caches=sum(map(len, self.open.values())),
-            cache_bytes=sum(pool.bytes for pool in self.open.values()),
-        )
+_EMPTY: Final = ""
 
 
 class RequestScope:
@@ -58,12 +25,13 @@ class RequestScope:
 
     def __init__(self, owner: str, stores: Stores) -> None:
         self.owner = owner
-        self._stores = stores
-        self._caches = CachePool()  # its own: two jobs that resume one request have equal references
-        self._held: set[CacheRef | ValueRef] = set()
+        self.stores = stores
+        # Its own: two jobs that resume one request have equal references.
+        self._caches: dict[CacheRef, Entry] = {}
+        self._values: set[ValueRef] = set()
         self._ticket: Ticket | None = None
         self.closed = False
-        stores.open[self] = self._caches
+        stores.open.add(self)
 
     def own(self, ticket: Ticket) -> None:
         """Takes over what was reserved for the request."""
@@ -72,46 +40,102 @@ class RequestScope:
     def put(self, tensor: Tensor) -> ValueRef:
         """Stores a large immutable tensor for this request."""
         self._require_open()
-        ref = self._stores.values.put(tensor, self)
-        self._held.add(ref)
+        ref = self.stores.values.put(tensor, self)
+        self._values.add(ref)
         return ref
 
     def get(self, ref: ValueRef) -> Tensor:
-        return self._stores.values.get(ref)
+        return self.stores.values.get(ref)
 
     def read(self, ref: CacheRef) -> CacheContent:
-        return self._pool_of(ref).read(ref)
+        """The contents, still held; [] for version 0. The list is the caller's to change.
+
+        Raises:
+            RunError: FV505, the version is not held any more.
+        """
+        self._pool_of(ref)
+        return list(self._entry(ref).content) if ref.version else []
 
     def take(self, ref: CacheRef) -> CacheContent:
-        """The contents of a cache that the call will use up; see `CachePool.take`."""
-        content = self._pool_of(ref).take(ref)
-        self._held.discard(ref)
-        return content
+        """The contents, to be used up by an append: this request holds the version no more (`Pool.take`).
 
-    def append(self, ref: CacheRef, content: CacheContent) -> CacheRef:
+        Raises as `read`.
+        """
+        pool = self._pool_of(ref)
+        if not ref.version:
+            return []
+        entry = self._entry(ref)
+        del self._caches[ref]
+        return pool.take(entry)
+
+    def append(self, ref: CacheRef, content: CacheContent, key: CacheKey | None = None) -> CacheRef:
+        """Stores the version after `ref`, which has been used up; with a key, for others to share.
+
+        Raises:
+            ResourceError: FV404, it does not fit.
+        """
         self._require_open()
-        following = self._pool_of(ref).append(ref, content)
-        self._held.add(following)
-        return following
+        pool = self._pool_of(ref)
+        self.release(ref)
+        return self._hold(following(ref), pool.put(content, key))
+
+    def find(self, ref: CacheRef, key: CacheKey) -> Entry | None:
+        """The shared contents under `key` in the pool of `ref`; raises as `read` for a pool that is none."""
+        return self._pool_of(ref).find(key)
+
+    def adopt(self, ref: CacheRef, entry: Entry) -> CacheRef:
+        """Holds shared contents that were found as the version after `ref`, which has been used up."""
+        self._require_open()
+        self._pool_of(ref).hold(entry)
+        self.release(ref)
+        return self._hold(following(ref), entry)
 
     def restore(self, ref: CacheRef, content: CacheContent) -> None:
-        """Puts back a cache from a snapshot."""
+        """Puts back a cache from a snapshot: for this request alone, as what is in a file is not known by its key."""
         self._require_open()
-        self._pool_of(ref).restore(ref, content)
-        self._held.add(ref)
+        self._hold(ref, self._pool_of(ref).put(content))
+
+    def key_of(self, ref: CacheRef) -> str | None:
+        """The digest of the key that a version has its content by, "" for an empty one; None: it is not shared."""
+        if not ref.version:
+            return _EMPTY
+        key = self._entry(ref).key
+        return None if key is None else key.digest()
+
+    def release(self, ref: CacheRef) -> None:
+        """Gives one version back; nothing to do for one that is not held."""
+        if ref in self._caches:
+            self._pool_of(ref).release(self._caches.pop(ref))
 
     def keep(self, refs: frozenset[CacheRef | ValueRef]) -> None:
         """Gives back everything but `refs`."""
-        for ref in self._held - refs:
-            self._release(ref)
-        self._held &= refs
+        for value in self._values - refs:
+            self.stores.values.release(value, self)
+        self._values &= refs
+        for ref in self._caches.keys() - refs:
+            self.release(ref)
 
     def close(self) -> None:
         self.closed = True
         self.keep(frozenset())
-        self._stores.open.pop(self, None)
+        self.stores.open.discard(self)
         if self._ticket is not None:
             self._ticket.close()
+
+    @property
+    def caches(self) -> int:
+        """How many versions it holds."""
+        return len(self._caches)
+
+    def _hold(self, ref: CacheRef, entry: Entry) -> CacheRef:
+        self.release(ref)
+        self._caches[ref] = entry
+        return ref
+
+    def _entry(self, ref: CacheRef) -> Entry:
+        if ref not in self._caches:
+            raise stale(f"cache {ref.id}", f"version {ref.version}")
+        return self._caches[ref]
 
     def _require_open(self) -> None:
         """Raises:
@@ -120,21 +144,20 @@ class RequestScope:
         if self.closed:
             raise over(self.owner, "was closed")
 
-    def _pool_of(self, ref: CacheRef) -> CachePool:
+    def _pool_of(self, ref: CacheRef) -> Pool:
         """Raises:
         RunError: FV505, the reference is another request's or of no pool that there is.
         """
         if ref.owner != self.owner:
             raise stale(f"cache {ref.id}", ref.owner, f"belongs to another request than {self.owner}")
-        if ref.pool not in POOLS:
-            raise stale(f"cache {ref.id}", ref.pool, f"is of none of the pools {', '.join(POOLS)}")
-        return self._caches
+        if ref.pool not in CACHES:
+            raise stale(f"cache {ref.id}", ref.pool, f"is of none of the pools {', '.join(CACHES)}")
+        return self.stores.pools[ref.pool]
 
-    def _release(self, ref: CacheRef | ValueRef) -> None:
-        if isinstance(ref, ValueRef):
-            self._stores.values.release(ref, self)
-        else:
-            self._pool_of(ref).release(ref)
+
+def following(ref: CacheRef) -> CacheRef:
+    """The reference of the version after `ref`."""
+    return replace(ref, version=ref.version + 1)
 
 
 def over(owner: str, rule: str) -> RunError:

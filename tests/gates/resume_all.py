@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 
 from fv_core import Engine, MediaChunk, StepDone
 from fv_core.request import RequestEvent
-from fv_core.runtime.scope import Counters
 from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.stores import Counters
 
 GATE = importlib.import_module("gate_interceptors")  # beside this file
 NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)

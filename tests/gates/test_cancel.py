@@ -12,7 +12,7 @@ import torch
 from fv_core import Cancelled, CancelScope, Engine, Failed, MediaChunk, Request, StepDone
 from fv_core.request import Numerics, RequestEvent
 from fv_core.runtime.job import Job, advance
-from fv_core.runtime.scope import Counters
+from fv_core.runtime.stores import Counters
 
 Ask = Callable[..., Request]
 NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)

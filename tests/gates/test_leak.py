@@ -14,7 +14,7 @@ import torch
 from fv_core import CancelScope, Engine, Failed, FvError, MediaChunk, Request, StepDone
 from fv_core.extend import InterceptorSpec
 from fv_core.request import Numerics, RequestEvent
-from fv_core.runtime.scope import Counters
+from fv_core.runtime.stores import Counters
 
 Ask = Callable[..., Request]
 NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)

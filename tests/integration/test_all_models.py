@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ import torch
 from torch import nn
 
 from fv_core import Engine, Request
-from fv_core.cache import CacheContent, CacheRef
-from fv_core.cache.stores import CachePool
+from fv_core.cache import CacheContent, CacheKey, CacheRef
 from fv_core.loop import WorkKind
 from fv_core.loop.rng import seed_state, torch_normal
 from fv_core.media import Clip
@@ -25,6 +23,7 @@ from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, Size, T
 from fv_core.runtime.calls import Work
 from fv_core.runtime.job import advance
 from fv_core.runtime.samples import sample
+from fv_core.runtime.scope import RequestScope
 
 MODELS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "wan-causal/tiny", "wan21/tiny")
 ALL = OutputSpec(keep=(EVERYTHING,))
@@ -63,7 +62,7 @@ REQUESTS = {
 def engine() -> Iterator[Engine]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with Engine(MODELS, device="cpu") as engine:
+    with Engine(MODELS, device="cpu", reuse=False) as engine:
         yield engine
     torch.set_num_threads(threads)
 
@@ -216,32 +215,25 @@ def test_default_task_does_not_depend_on_the_order_of_a_cards_json() -> None:
         assert type(card).from_json(card.to_json()).capabilities == card.capabilities
 
 
-class OnePool(CachePool):
-    """Finds caches by node alone: every request of a model meets those of the others."""
+def one_pool(patch: pytest.MonkeyPatch) -> None:
+    """Caches are found by node alone: every request of a model meets those of the others."""
+    everyone: dict[CacheRef, CacheContent] = {}
+    append = RequestScope.append
 
-    contents: ClassVar[dict[tuple[str, int], CacheContent]] = {}
+    def read(scope: RequestScope, ref: CacheRef) -> CacheContent:
+        return list(everyone[_of_nobody(ref)]) if ref.version else []
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._contents = self.contents
+    def appended(scope: RequestScope, ref: CacheRef, content: CacheContent, key: CacheKey | None) -> CacheRef:
+        following = append(scope, ref, content, key)
+        everyone[_of_nobody(following)] = content
+        return following
 
-    def read(self, ref: CacheRef) -> CacheContent:
-        return super().read(_of_nobody(ref))
-
-    def restore(self, ref: CacheRef, content: CacheContent) -> None:
-        super().restore(_of_nobody(ref), content)
-
-    def release(self, ref: CacheRef) -> None:
-        """Whose it was nobody knows."""
+    for name, stand_in in (("read", read), ("take", read), ("append", appended)):
+        patch.setattr(RequestScope, name, stand_in)
 
 
 def _of_nobody(ref: CacheRef) -> CacheRef:
-    return replace(ref, id=ref.id.partition("/")[2])
-
-
-def one_pool(patch: pytest.MonkeyPatch) -> None:
-    OnePool.contents.clear()
-    patch.setattr("fv_core.runtime.scope.CachePool", OnePool)
+    return replace(ref, id=ref.id.partition("/")[2], owner="")
 
 
 def one_generator(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import torch
 from fv_core import Engine, OutputSpec, Request
 from fv_core.errors import FvError
 from fv_core.parity.taps import record
-from fv_core.runtime.scope import Counters
+from fv_core.runtime.stores import Counters
 
 SMALL = Request(
     prompt="a ball",

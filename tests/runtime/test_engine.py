@@ -38,7 +38,7 @@ from fv_core.errors import (
 from fv_core.plugins import find_card
 from fv_core.request import Numerics, RequestEvent, Size
 from fv_core.runtime.job import advance
-from fv_core.runtime.scope import Counters
+from fv_core.runtime.stores import Counters
 
 Ask = Callable[..., Request]
 NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)

@@ -66,7 +66,8 @@ def ask(seed: int = 1, model: str = "testing/one", **fields: Any) -> Request:
 
 
 def engine_of(memory: int | None, *cards: ModelCard) -> Engine:
-    return Engine(cards or [ONE, OTHER], device="cpu", memory=memory)
+    """One that computes everything anew: what is remembered needs no weights."""
+    return Engine(cards or [ONE, OTHER], device="cpu", memory=memory, reuse=False)
 
 
 def same(one: Clip | None, other: Clip | None) -> bool:

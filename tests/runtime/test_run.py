@@ -247,6 +247,8 @@ def test_a_shared_forward_is_shared_in_seconds_too(
         now[0] += 1.0
 
     monkeypatch.setattr(executor, "_forward", slow)
-    results = engine.run_many([ask(seed=1), ask(seed=2)], numerics="fast")
+    results = engine.run_many(
+        [ask(seed=1), ask(seed=2, prompt="a blue square", negative_prompt="grey")], numerics="fast"
+    )
     seconds = [one.clip.used.seconds for one in results if one.clip is not None]
     assert seconds == [now[0] / 2] * 2

@@ -14,10 +14,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from torch import Tensor
 
 from fv_core.cache import CacheContent, CacheRef, ValueRef
+from fv_core.cache.pool import POOLS
 from fv_core.errors import RunError
-from fv_core.runtime.scope import Counters, RequestScope, Stores
+from fv_core.runtime.scope import RequestScope
+from fv_core.runtime.stores import Counters, Stores
 
 EMPTY = CacheRef(pool="stream", id="r1/decode/features", version=0, owner="r1")
+BUDGETS = dict.fromkeys(POOLS, 2**20)
 NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)
 
 
@@ -34,7 +37,7 @@ def same(content: CacheContent, other: CacheContent) -> bool:
 
 def test_two_scopes_with_one_owner_name_do_not_touch_each_other() -> None:
     """As when a snapshot is resumed while the job it was taken of goes on."""
-    stores = Stores()
+    stores = Stores(BUDGETS)
     one, other = RequestScope("r1", stores), RequestScope("r1", stores)
     value = one.put(tensor(1))
     assert other.put(tensor(1)) == value
@@ -55,7 +58,7 @@ class Requests(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stores = Stores()
+        self.stores = Stores(BUDGETS)
         self.model: dict[RequestScope, dict[ValueRef | CacheRef, CacheContent]] = {}
         self.names = 0
 
@@ -143,9 +146,35 @@ TestRequests = Requests.TestCase
 TestRequests.settings = settings(max_examples=40, stateful_step_count=30)
 
 
+def test_version_zero_is_empty_and_is_always_there() -> None:
+    scope = RequestScope("r1", Stores(BUDGETS))
+    assert scope.read(EMPTY) == scope.take(EMPTY) == []
+
+
+@pytest.mark.parametrize("use", ["read", "take"])
+def test_stale_reference_is_refused(use: str) -> None:
+    scope = RequestScope("r1", Stores(BUDGETS))
+    first = scope.append(EMPTY, [tensor(1)])
+    second = scope.append(first, scope.take(first))
+    assert (first.version, second.version) == (1, 2)
+    for stale in (first, replace(EMPTY, version=3)):
+        with pytest.raises(RunError) as caught:
+            getattr(scope, use)(stale)
+        assert caught.value.code == "FV505"
+
+
+@pytest.mark.parametrize("use", ["read", "take"])
+def test_changing_the_list_of_a_read_does_not_change_the_cache(use: str) -> None:
+    scope = RequestScope("r1", Stores(BUDGETS))
+    ref = scope.append(EMPTY, [tensor(1), "Rep", None])
+    content = scope.read(ref)
+    content.clear()
+    assert same(getattr(scope, use)(ref), [tensor(1), "Rep", None])
+
+
 @pytest.mark.parametrize("delta", [{"owner": "r2"}, {"pool": "slab"}])
 def test_reference_of_another_request_or_pool_is_refused(delta: dict[str, Any]) -> None:
-    stores = Stores()
+    stores = Stores(BUDGETS)
     scope = RequestScope("r1", stores)
     ref = scope.append(EMPTY, [tensor(1)])
     other = replace(ref, **delta)

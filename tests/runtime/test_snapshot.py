@@ -23,8 +23,8 @@ from fv_core.loop import CallOutput, ComponentCall
 from fv_core.plugins import find_card
 from fv_core.request import Size
 from fv_core.runtime.job import Job
-from fv_core.runtime.scope import Counters
 from fv_core.runtime.snapshot import FORMAT, RequestSnapshot, TensorLeaves, _digest
+from fv_core.runtime.stores import Counters
 
 Ask = Callable[..., Request]
 NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)

@@ -21,6 +21,11 @@ RESOURCE: Final = (
         "The disk filled up while the file was written. The partial file has been removed.",
     ),
     row(
+        "FV404", "caches do not fit", 4, 503, "cache_full",
+        "What running requests hold of one class of caches would be more than its budget (`Engine(cache_bytes=...)`), "
+        "even without all that nobody holds. The message tells the bytes needed and available; the others go on.",
+    ),
+    row(
         "FV405", "does not fit in memory now", 4, 503, "insufficient_memory_now",
         "The request would fit alone, but the memory it needs is reserved for requests that are still open. "
         "`Engine.run_many` starts such a request when there is room, with the same result.",

@@ -129,7 +129,10 @@ class BuildContext:
             rows={_ROWS[block.kind]: block.value, "position": state.positions[block.base]},
             caches=(
                 CacheUse(
-                    ref=state.contexts[block.base], mode=CacheMode.APPEND, into=f"{state.scope}/{state.done}"
+                    ref=state.contexts[block.base],
+                    mode=CacheMode.APPEND,
+                    into=f"{state.scope}/{state.done}",
+                    shared=True,
                 ),
             ),
         )

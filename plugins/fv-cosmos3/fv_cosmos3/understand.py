@@ -68,7 +68,7 @@ class Understand:
     def next(self, state: UnderstandState) -> WorkPlan | Done:
         if state.done:
             return Done()
-        use = CacheUse(ref=state.kv, mode=CacheMode.APPEND)
+        use = CacheUse(ref=state.kv, mode=CacheMode.APPEND, shared=True)
         call = ComponentCall(
             component=self._component, op="text_kv", rows={"tokens": state.tokens}, caches=(use,)
         )

@@ -1,0 +1,85 @@
+"""What the requests of an engine hold, and what is kept of them for those to come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fv_core.cache import CacheKey
+from fv_core.cache.pool import POOLS, Pool, PoolCounters
+from fv_core.cache.stores import ValueStore
+
+if TYPE_CHECKING:
+    from fv_core.runtime.scope import RequestScope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What is held across all requests; all zero when none runs. `pools` tells more, and of what nobody holds too.
+
+    Counters are equal if as much is held: what pools keep for later calls is not compared.
+    """
+
+    requests: int
+    values: int
+    value_bytes: int
+    caches: int
+    cache_bytes: int
+    reserved_bytes: int = 0
+    pools: Mapping[str, PoolCounters] = field(default_factory=dict, compare=False)
+
+
+class Stores:
+    """Values and pools, shared by all requests of an engine.
+
+    Args:
+        budgets: the most bytes of each pool.
+        reuse: whether calls that equal earlier ones of any request get what those came to.
+    """
+
+    def __init__(self, budgets: Mapping[str, int], *, reuse: bool = True) -> None:
+        self.values = ValueStore()
+        self.pools = {name: Pool(name, budgets[name]) for name in POOLS}
+        self.reuse = reuse
+        self.open: set[RequestScope] = set()
+        self._versions: dict[str, int] = {}
+
+    def held_bytes(self) -> int:
+        """Bytes of values and caches that requests hold."""
+        counters = self.counters()
+        return counters.value_bytes + counters.cache_bytes
+
+    def renew(self, model: str, version: int) -> None:
+        """Forgets what weights of other versions of a card came to."""
+        if self._versions.setdefault(model, version) != version:
+            self._versions[model] = version
+            self.forget(lambda key: key.model == model and key.version != version)
+
+    def forget(self, which: Callable[[CacheKey], bool]) -> None:
+        """Nobody finds results with these keys any more: their model, weights or adapter is gone."""
+        for pool in self.pools.values():
+            pool.forget(which)
+
+    def evict(self, wanted: int) -> int:
+        """Frees at least `wanted` bytes of what nobody holds, or all of it; how many bytes that are."""
+        freed = 0
+        for pool in self.pools.values():
+            freed += pool.evict(max(0, wanted - freed))
+        return freed
+
+    def close(self) -> None:
+        """Closes every scope and keeps nothing."""
+        for scope in tuple(self.open):
+            scope.close()
+        self.forget(lambda key: True)
+
+    def counters(self) -> Counters:
+        return Counters(
+            requests=len(self.open),
+            values=len(self.values),
+            value_bytes=self.values.bytes,
+            caches=sum(scope.caches for scope in self.open),
+            cache_bytes=sum(pool.held_bytes for pool in self.pools.values()),
+            pools={name: pool.counters() for name, pool in self.pools.items()},
+        )
