@@ -107,12 +107,12 @@ TestReservations.settings = settings(max_examples=60, stateful_step_count=30)
 
 def test_what_is_shared_is_counted_once_at_its_largest() -> None:
     budget = Budget("cpu", 100)
-    first = budget.reserve("r1", [weights(60, "text"), working(10)], what="first")
-    second = budget.reserve("r2", [weights(70, "text"), working(20)], what="second")
+    first = budget.reserve("r1", [weights(70, "text"), working(10)], what="first")
+    second = budget.reserve("r2", [weights(60, "text"), working(20)], what="second")
     assert budget.reserved() == 100 and budget.owners("text") == ("r1", "r2")
-    second.close()
-    assert (budget.reserved(), budget.reserved(Tag.WEIGHTS)) == (70, 60)
     first.close()
+    assert (budget.reserved(), budget.reserved(Tag.WEIGHTS)) == (80, 60)
+    second.close()
     assert budget.reserved() == 0
 
 

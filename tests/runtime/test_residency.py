@@ -267,14 +267,15 @@ def test_the_least_recently_used_model_leaves_and_no_more_than_is_needed() -> No
 
 
 def test_models_of_open_requests_stay_and_nobody_leaves_for_nothing() -> None:
-    with engine_of(2 * WEIGHTS + WORKING) as engine:
-        engine.run(ask(1, "testing/other"))
+    third = stated("testing/third")
+    with engine_of(2 * WEIGHTS + WORKING, ONE, OTHER, third) as engine:
+        engine.run(ask(1, "testing/third"))
         job = engine.start(ask(1))
         for _ in range(3):
             job.step()
         with pytest.raises(ResourceError, match="FV405"):
             engine.start(ask(2, "testing/other"))
-        assert len(engine.instance("testing/other").loaded) == 3
+        assert len(engine.instance("testing/third").loaded) == 3
         job.close()
         engine.run(ask(2, "testing/other"))
 
