@@ -199,8 +199,12 @@ def test_requests_of_all_kinds_share_forwards(numerics: Numerics, mine: Any, cas
     assert forwards["velocities"] == sum(request.steps or 0 for request in requests)  # branches share one
     together = mine.engine.run_many(list(reversed(requests)))[::-1]
     shared, same = taken()
-    assert same == samples
-    assert all(shared[op] < forwards[op] for op in OPS)
+    for op in (
+        "velocities",
+        "prefill_sample",
+        "decode_sample",
+    ):  # what is encoded once is kept for the others
+        assert (same[op], shared[op] < forwards[op]) == (samples[op], True)
     assert not any(one.dependent for one in mine.engine.forwards())
     for result, clip in zip(together, alone, strict=True):
         assert result.ok, result.error
