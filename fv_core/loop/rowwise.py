@@ -59,7 +59,7 @@ class _Linear(nn.Linear):
         if samples == 1:
             return super().forward(rows)
         few = rows.numel() < samples * _MANY_ROWS * self.in_features
-        if few or self.in_features > _SHORT_ROW or not rows.is_contiguous():
+        if few or self.in_features > _SHORT_ROW:
             return _spaced(_one_by_one(super().forward, rows, samples), samples)
         return _spaced(super().forward(rows), samples)
 
