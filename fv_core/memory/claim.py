@@ -11,11 +11,13 @@ class Tag(StrEnum):
     """What memory is for.
 
     weights: parameters and buffers of components. activations: what a request needs beside them at its peak, its
-    caches and what it hands over included, since the formulas of the cards predict them in one figure.
+    caches and what it hands over included, since the formulas of the cards predict them in one figure. caches: results
+    that no request holds any more, kept for those to come.
     """
 
     WEIGHTS = "weights"
     ACTIVATIONS = "activations"
+    CACHES = "caches"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

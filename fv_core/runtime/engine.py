@@ -115,9 +115,7 @@ class Engine:
         if require_certified:
             check_covered(self._extensions)
         self._stores = Stores(cache_budgets(cache_bytes, self.device), reuse=reuse)
-        self._residency = Residency(
-            self.device, memory=checked_memory(memory), held=self._stores.held_bytes, spare=self._stores.evict
-        )
+        self._residency = Residency(self.device, memory=checked_memory(memory), stores=self._stores)
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(3)  # a request that is resumed elsewhere keeps its id
         self._closed = False

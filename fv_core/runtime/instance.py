@@ -66,8 +66,8 @@ class ModelInstance:
         self.folder = folder
         self.offload = offload
         self.batching = batching or Batching(gain=Measured(device))
-        self._components: dict[str, Component] = {}  # those that sleep included
-        self._asleep: dict[str, Asleep] = {}
+        self._components: dict[str, Component] = {}
+        self._asleep: dict[str, tuple[Component, Asleep]] = {}
         self._budget = budget
         self._booked: dict[str, Ticket] = {}
         self._loops: dict[str, Loop[Any, Any]] = {}
@@ -94,7 +94,7 @@ class ModelInstance:
     @property
     def loaded(self) -> tuple[str, ...]:
         """Ids of the components that are loaded and awake, in the order they were needed."""
-        return tuple(name for name in self._components if name not in self._asleep)
+        return tuple(self._components)
 
     @property
     def asleep(self) -> tuple[str, ...]:
@@ -117,11 +117,10 @@ class ModelInstance:
             raise closed(f"model {self.card.model_id}")
         if component_id not in self._components:
             self._make_room(component_id)
-            self._components[component_id] = self._load(component_id)
+            with self._loading():
+                arrived = self._wake if component_id in self._asleep else self._load
+                self._components[component_id] = arrived(component_id)
             self._book(component_id)
-        elif component_id in self._asleep:
-            self._make_room(component_id)
-            self._wake(component_id)
         elif self.offload is Offload.COMPONENT and self._on_device != component_id:
             self._make_room(component_id)
             self._components[component_id].module.to(self.device)
@@ -146,7 +145,8 @@ class ModelInstance:
             ResourceError: FV403 or FV406, it cannot be stored; the component is as it was.
         """
         name = self._name(component_id)
-        self._asleep[component_id] = put_to_sleep(self._components[component_id].module, name, file)
+        asleep = put_to_sleep(self._components[component_id].module, name, file)
+        self._asleep[component_id] = self._components.pop(component_id), asleep
         self._free(component_id)
 
     def unload(self, component_id: str) -> None:
@@ -155,8 +155,9 @@ class ModelInstance:
         Changes of its weights are lost, which is a change of them too.
         """
         self._free(component_id)
-        if (stored := self._asleep.pop(component_id, None)) is not None:
-            stored.drop()
+        if component_id in self._asleep:
+            _, asleep = self._asleep.pop(component_id)
+            asleep.drop()
         self._components.pop(component_id, None)
         if component_id in self._changed:
             self._changed.remove(component_id)
@@ -211,8 +212,9 @@ class ModelInstance:
 
         Of one that sleeps those that it will take; 0 of one that is not loaded.
         """
-        if (stored := self._asleep.get(component_id)) is not None:
-            return stored.bytes
+        if component_id in self._asleep:
+            _, asleep = self._asleep[component_id]
+            return asleep.bytes
         if component_id in self._components and component_id not in self._sizes:
             # walking every parameter for each request costs milliseconds
             self._sizes[component_id] = _count_bytes(self._components[component_id])
@@ -227,20 +229,19 @@ class ModelInstance:
     def close(self) -> None:
         """Drops the weights and the loops; jobs that still run on them fail with FV506."""
         self._closed = True
-        for component_id in tuple(self._components):
+        for component_id in (*self._components, *self._asleep):
             self.unload(component_id)
         self._loops.clear()
 
     def _load(self, component_id: str) -> Component:
-        with self._loading():
-            return self._build(component_id, check_only=False)
+        return self._build(component_id, check_only=False)
 
-    def _wake(self, component_id: str) -> None:
-        with self._loading():
-            self._asleep[component_id].wake()
+    def _wake(self, component_id: str) -> Component:
+        component, asleep = self._asleep[component_id]
+        asleep.wake()
         del self._asleep[component_id]
-        self._components[component_id].module.to(self.device)  # an offloaded one went to sleep elsewhere
-        self._book(component_id)
+        component.module.to(self.device)  # an offloaded one went to sleep elsewhere
+        return component
 
     @contextmanager
     def _loading(self) -> Iterator[None]:

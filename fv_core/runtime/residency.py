@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import torch
 
 from fv_core.errors import RequestError, ResourceError
 from fv_core.home import home
-from fv_core.memory import Budget, Claim, Ticket
+from fv_core.memory import Budget, Claim, Tag, Ticket
 from fv_core.runtime.admission import claims_of, weight_claims
 from fv_core.runtime.device import free_bytes
 from fv_core.runtime.estimate import RunPlan
 from fv_core.runtime.instance import ModelInstance, Offload
+from fv_core.runtime.stores import Stores
 
 SleepIn: TypeAlias = Literal["auto", "host", "disk"]
 """Where weights sleep; auto: in host memory, on a device that has none of its own in a file."""
+
+
+_KEPT: Final = "results that are kept"
 
 
 class Residency:
@@ -30,23 +34,15 @@ class Residency:
 
     Args:
         memory: most bytes of the device to use; None: what it has.
-        held: bytes of what open requests hold now, apart from weights.
-        spare: frees as many bytes of results that nobody holds, and tells how many these were.
+        stores: what requests hold, and what is kept of earlier ones: the first to leave.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        *,
-        memory: int | None,
-        held: Callable[[], int],
-        spare: Callable[[int], int],
-    ) -> None:
+    def __init__(self, device: torch.device, *, memory: int | None, stores: Stores) -> None:
         self.device = device
         self.budget = Budget(str(device), 0)
         self._memory = memory
-        self._held = held
-        self._spare = spare
+        self._stores = stores
+        self._kept = self.budget.book(_KEPT, ())
         self._instances: dict[str, ModelInstance] = {}  # the least recently used first
         self._files = 0
         self._name = secrets.token_hex(6)
@@ -61,7 +57,7 @@ class Residency:
     def capacity(self) -> int:
         """Bytes that this engine can use, those that it uses included."""
         resident = sum(instance.device_bytes() for instance in self._instances.values())
-        there = free_bytes(self.device) + resident + self._held()
+        there = free_bytes(self.device) + resident + self._stores.held_bytes() + self._stores.kept_bytes()
         return there if self._memory is None else min(self._memory, there)
 
     def admit(self, owner: str, plan: RunPlan, instance: ModelInstance) -> Ticket:
@@ -133,8 +129,9 @@ class Residency:
             if other is not instance and not self._users(other, other.key("")):
                 other.rest()
         self.budget.capacity = self.capacity()
-        if (lacking := self.budget.lacking(claims)) > 0 and self._spare(lacking):
-            self.budget.capacity = self.capacity()
+        self._book_kept()
+        if (lacking := self.budget.lacking(claims)) > 0 and self._stores.evict(lacking):
+            self._book_kept()
         leaving = list(self._idle({claim.key for claim in claims}))
         could_leave = sum(one.component_bytes(component_id) for one, component_id in leaving)
         if self.budget.lacking(claims) <= could_leave:  # else nobody leaves for nothing
@@ -142,6 +139,10 @@ class Residency:
                 if self.budget.lacking(claims) > 0:
                     self._evict(one, component_id)
         return self.budget.reserve(owner, claims, what=what)
+
+    def _book_kept(self) -> None:
+        self._kept.close()
+        self._kept = self.budget.book(_KEPT, [Claim(tag=Tag.CACHES, bytes=self._stores.kept_bytes())])
 
     def _idle(self, needed: set[object]) -> Iterator[tuple[ModelInstance, str]]:
         """Components on the device that neither open requests nor `needed` name, in the order in which they leave."""

@@ -50,6 +50,10 @@ class Stores:
         counters = self.counters()
         return counters.value_bytes + counters.cache_bytes
 
+    def kept_bytes(self) -> int:
+        """Bytes of what nobody holds, ready for later calls."""
+        return sum(pool.bytes - pool.held_bytes for pool in self.pools.values())
+
     def renew(self, model: str, version: int) -> None:
         """Forgets what weights of other versions of a card came to."""
         if self._versions.setdefault(model, version) != version:

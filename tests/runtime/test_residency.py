@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,20 @@ def test_models_of_open_requests_stay_and_nobody_leaves_for_nothing() -> None:
         assert len(engine.instance("testing/third").loaded) == 3
         job.close()
         engine.run(ask(2, "testing/other"))
+
+
+def test_results_that_are_kept_count_and_are_the_first_to_leave(alone: dict[int, Clip]) -> None:
+    with Engine([ONE], device="cpu", memory=WEIGHTS + 3 * WORKING) as engine:
+        engine.run(ask(1))
+        kept = engine._stores.kept_bytes()
+        assert WORKING < kept < 2 * WORKING
+        job, budget = engine.start(ask(2)), engine._residency.budget
+        assert (budget.reserved(Tag.CACHES), budget.reserved(Tag.WEIGHTS)) == (kept, WEIGHTS)
+        with closing(engine.start(ask(3))):
+            assert engine._stores.kept_bytes() == budget.reserved(Tag.CACHES) < kept
+            assert budget.reserved() <= WEIGHTS + 3 * WORKING
+        job.close()
+        assert same(engine.run(ask(2)), alone[2])
 
 
 def changed(engine: Engine, model: str = "testing/one") -> None:
