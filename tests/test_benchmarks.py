@@ -17,6 +17,7 @@ import torch
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 KEYS = {"name", "smoke", "met", "figures", "goals", "reached"}
 FIGURES = {
+    "batching": {"fast_at_8", "exact_at_8", "exact_over_fast", "two_workers_at_8", "large_fast_at_8"},
     "startup": {"help_ms", "models_ms", "refusal_ms", "import_ms", "import_wan_pipeline_ms"},
     "step_overhead": {"bare_step_ms", "engine_over_bare", "pipeline_over_fv"},
 }
