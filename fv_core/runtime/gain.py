@@ -58,9 +58,10 @@ class Measured:
     refusals a kind is measured anew: what else the machine was busy with may have passed.
     """
 
-    def __init__(self, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, device: torch.device, clock: Callable[[], float] | None = None) -> None:
         self._device = device
-        self._clock = clock
+        # On the CPU the thread's own time: another process that takes the core away says nothing of a forward.
+        self._clock = clock or (time.thread_time if device.type == "cpu" else time.perf_counter)
         self._kinds: dict[Hashable, dict[int, list[float]]] = {}
         self._refusals: dict[Hashable, int] = {}
 
