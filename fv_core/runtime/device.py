@@ -93,7 +93,10 @@ def free_bytes(device: torch.device) -> int:
 
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return free
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
+            device
+        )  # by torch, for itself
+        return free + kept
     return int(psutil.virtual_memory().available)  # mps shares the host's memory
 
 

@@ -96,6 +96,13 @@ def test_free_memory_of_the_host_is_some() -> None:
     assert free_bytes(torch.device("cpu")) > 0
 
 
+def test_what_torch_keeps_of_an_accelerator_for_itself_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 5000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 700)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 300)
+    assert free_bytes(torch.device("cuda")) == 1400
+
+
 @pytest.mark.parametrize("offload", ["component", "layer", ""])
 def test_offload_without_an_accelerator_is_refused(offload: str) -> None:
     with pytest.raises(RequestError) as caught:
