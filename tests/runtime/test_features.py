@@ -291,6 +291,16 @@ def test_budgets_that_are_none_are_refused(given: dict[str, Any]) -> None:
     assert caught.value.code == "FV310"
 
 
+def test_a_request_that_is_open_when_weights_change_encodes_with_the_new_ones(
+    engine: Engine, watch: Any, ask: Ask
+) -> None:
+    jobs = [engine.start(ask(seed=seed)) for seed in (1, 2)]
+    jobs[0].step()
+    engine.instance(MODEL).weights_changed("text")
+    jobs[1].step()
+    assert watch.sizes("text") == [1, 1]
+
+
 def kept(engine: Engine) -> int:
     return engine.counters().pools["feature"].entries
 

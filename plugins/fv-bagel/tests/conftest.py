@@ -71,7 +71,7 @@ class Mine:
 
     def __init__(self, goldens: Goldens, dtype: str = "float32") -> None:
         self._goldens = goldens
-        self.engine = Engine([TINY], device="cpu", dtype=dtype, weights=FOLDER, gain=Always())
+        self.engine = Engine([TINY], device="cpu", dtype=dtype, weights=FOLDER, gain=Always(), reuse=False)
 
     def request(self, case: str, **changes: Any) -> Request:
         facts = self._goldens.cases[case]

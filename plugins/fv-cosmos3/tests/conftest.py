@@ -238,7 +238,7 @@ class Mine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.engine = Engine([FOLDER], device="cpu", weights=folder, gain=Always())
+        self.engine = Engine([FOLDER], device="cpu", weights=folder, gain=Always(), reuse=False)
 
     @property
     def instance(self) -> Any:
@@ -255,7 +255,7 @@ class Mine:
     def again(self) -> None:
         """A new engine: its loops are built anew."""
         self.engine.close()
-        self.engine = Engine([FOLDER], device="cpu", weights=self.folder, gain=Always())
+        self.engine = Engine([FOLDER], device="cpu", weights=self.folder, gain=Always(), reuse=False)
 
 
 @pytest.fixture(scope="session")
