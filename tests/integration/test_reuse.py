@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -9,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from fv_core import Engine, Request
 from fv_core.loop import Component
 from fv_core.media import Clip
 from fv_core.program import InputSpec
-from fv_core.request import EVERYTHING, Modality, OutputSpec, Size, TaskType
+from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, Size, TaskType
 from fv_core.runtime.samples import sample
 
 ALL = OutputSpec(keep=(EVERYTHING,))
@@ -140,4 +142,20 @@ def test_prompts_that_follow_one_instruction_share_it_and_nothing_behind_it(
     other = replace(THINKS, seed=1, prompt="a blue square")
     clip = engine.run(other)
     assert calls["model.text_block"] == blocks - 1
+    assert same(clip, plain.run(other))
+
+
+def test_a_text_that_follows_another_image_is_read_anew(
+    engine: Engine, plain: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same words at the same position, behind something else."""
+    asked = replace(REQUESTS["bagel, a question"][0], seed=1)
+    calls = counted(engine, "bagel/tiny", monkeypatch)
+    engine.run(asked)
+    calls.clear()
+    memory = io.BytesIO()
+    Image.new("RGB", (64, 64), "red").save(memory, format="PNG")
+    other = replace(asked, inputs=(ModalPart(modality=Modality.IMAGE, data=memory.getvalue()),))
+    clip = engine.run(other)
+    assert (calls["model.vision_block"], calls["model.text_block"]) == (1, 1)
     assert same(clip, plain.run(other))

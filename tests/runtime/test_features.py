@@ -18,6 +18,7 @@ from fv_core.media import Clip
 from fv_core.request import Numerics
 from fv_core.runtime.calls import Work
 from fv_core.runtime.executor import execute
+from fv_core.runtime.features import result_key
 from fv_core.runtime.job import advance
 from fv_core.runtime.run import RequestRun
 
@@ -326,3 +327,17 @@ def test_results_that_nobody_holds_make_room_for_a_request(
     with pytest.raises(FvError):
         engine.start(ask())
     assert engine.counters().pools["feature"].idle_bytes < before
+
+
+def test_whatever_a_call_is_made_with_is_in_its_key(engine: Engine, ask: Ask) -> None:
+    job = engine.start(ask())
+    work = job.work()
+    assert work is not None
+    (call,) = work.plan.calls
+    others = [
+        replace(call, static={"part": 1}), replace(call, static={"part": True}), replace(call, op="other"),
+        replace(call, component="transformer"), replace(call, rows={"text": "other"}),
+        replace(call, rows={**call.rows, "more": 0.0}), replace(call, rows={**call.rows, "more": torch.zeros(1)}),
+    ]  # fmt: skip
+    assert len({result_key(each, work) for each in (call, *others)}) == 1 + len(others)
+    job.close()
