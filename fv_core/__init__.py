@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fv_core.media import Audio, Clip
     from fv_core.program import text_to_video
     from fv_core.request import (
+        Adapter,
         CancelScope,
         Failed,
         Finished,
@@ -47,6 +48,7 @@ _HOMES = {
     "fv_core.media": ("Audio", "Clip"),
     "fv_core.program": ("text_to_video",),
     "fv_core.request": (
+        "Adapter",
         "CancelScope",
         "Failed",
         "Finished",
@@ -69,6 +71,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Adapter",
     "Audio",
     "CancelScope",
     "Cancelled",

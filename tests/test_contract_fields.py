@@ -35,6 +35,7 @@ from fv_core.program import InputSpec, When
 from fv_core.request import Modality, ModalPart, Size
 from fv_core.runtime.samples import sample
 from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.testing.adapters import write_adapter
 
 CONTRACTS = (
     "fv_core.card",
@@ -69,6 +70,7 @@ READERS = (
     "plugins",
     "cache.stores",
     "errors",
+    "adapters",
 )
 
 Reads = dict[tuple[type, str], set[str]]
@@ -251,7 +253,9 @@ def suffix(clip: Clip) -> str:
 def run_the_commands(folder: Path) -> None:
     """What a person does: look, plan, make with a sidecar, repeat, ask why."""
     clip, again = folder / "a.mp4", folder / "b.webp"
-    small = ["--size", "16x16", "--frames", "5", "--steps", "2", "--seed", "3"]
+    factors = {"blocks.0.attn1.to_q": (torch.ones(2, 32), torch.ones(32, 2))}
+    lora = ["--lora", f"{write_adapter(folder / 'lora.safetensors', factors)}:0.5"]
+    small = ["--size", "16x16", "--frames", "5", "--steps", "2", "--seed", "3", *lora]
     commands = [
         ["models"], ["models", "--json"], ["models", "show", "wan21/tiny"], ["models", "show", "wan21/t2v-14b"],
         ["env"], ["explain", "FV302"], ["explain"], ["plugins"], ["plugins", "--check"], ["plugins", "show", "wan21"],

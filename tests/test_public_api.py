@@ -8,6 +8,7 @@ import fv_core
 import fv_wan21
 
 EXPORTED = [
+    "Adapter",
     "Audio",
     "CancelScope",
     "Cancelled",

@@ -17,13 +17,14 @@ from fv_core.card.card import (
     SigmaRule,
     derive,
 )
-from fv_core.card.component import ComponentSpec, Geometry, LoadContext
+from fv_core.card.component import AdapterNames, ComponentSpec, Geometry, LoadContext
 from fv_core.card.limits import FrameRule, ParamRule, SizeRule
 from fv_core.card.validate import validate
 
 __all__ = [
     "IMPLEMENTED",
     "LADDER",
+    "AdapterNames",
     "CheckpointManifest",
     "ComponentSpec",
     "Defaults",

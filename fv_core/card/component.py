@@ -18,6 +18,21 @@ Config: TypeAlias = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterNames:
+    """What files of LoRA call a component and its layers.
+
+    Args:
+        prefixes: what stands before the name of a layer, up to its `.` ("transformer."), or up to a `_` where files
+            write names with `_` for every `.` ("lora_unet_"). Bare names and peft's `base_model.model.` hold anyway.
+        original: what the model's own release calls layers that the module names otherwise, by the end of the module's
+            name: {"attn1.to_q": "self_attn.q"}.
+    """
+
+    prefixes: tuple[str, ...] = ()
+    original: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentSpec:
     """One component of a card.
 
@@ -34,6 +49,7 @@ class ComponentSpec:
             beside the weights; "" means not stated.
         convert: `"module:attr"` of a function from what a published pickle holds to the component's tensors by name,
             for `fv weights convert`; "": its weights are published as safetensors.
+        adapters: how files name its layers, which are called as the modules that they are; None takes no adapters.
     """
 
     load: str
@@ -45,6 +61,7 @@ class ComponentSpec:
     parameters: int = 0
     activation: str = ""
     convert: str = ""
+    adapters: AdapterNames | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

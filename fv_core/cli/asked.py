@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fv_core.card import ModelCard
 from fv_core.cli.options import Options
-from fv_core.cli.values import settings
+from fv_core.cli.values import adapter, settings
 from fv_core.errors import RequestError
 from fv_core.plugins import find_card
 from fv_core.request import Modality, ModalPart, Numerics, Request, ResolvedRequest, TaskType
@@ -70,6 +70,7 @@ def _stated(options: Options) -> Asked:
             for modality in Modality
             for path in getattr(options, modality.value)
         ),
+        adapters=tuple(map(adapter, options.lora)),
         params=settings(options.set, card),
     )
     first = resolve(request, card, Numerics.EXACT).seed

@@ -13,6 +13,7 @@ from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.repeat import overruled, usable_device
 from fv_core.cli.targets import Target
 from fv_core.errors import WeightsError
+from fv_core.request import BoundAdapter
 from fv_core.weights.store import locate
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def _request(plan: _Plan) -> Iterator[str]:
     yield f"  prompt    {request.prompt!r}"
     for one in request.inputs:
         yield f"  {one.modality:<9} {one.path}"
+    for adapter in plan.run.adapters:
+        yield f"  lora      {_adapter(adapter)}"
     yield f"  negative  {request.negative_prompt!r}"
     yield f"  clip      {request.size}, {request.frames} frames at {request.fps:g} fps ({length})"
     yield f"  steps     {request.steps} ({plan.run.steps} with encoding and decoding)"
@@ -105,6 +108,12 @@ def _request(plan: _Plan) -> Iterator[str]:
         yield f"  {name:<9} {value}"
     yield f"  weights   {plan.missing or plan.folder or 'made on load'}"
     yield f"  output    {plan.outputs[0]}" + (f" and {clips - 1} more" if clips > 1 else "")
+
+
+def _adapter(one: BoundAdapter) -> str:
+    layers = ", ".join(f"{count} layers of {component}" for component, count in one.layers.items())
+    alpha = "" if one.alpha_stated else "; no alpha in the file: it is the rank"
+    return f"{one.path} at {one.scale:g}: {layers}{alpha}"
 
 
 def _components(run: RunPlan) -> list[tuple[str, str, str]]:
@@ -136,6 +145,7 @@ def _document(plan: _Plan) -> dict[str, object]:
     run = plan.run
     return {
         "request": asdict(run.request),
+        "adapters": [asdict(one) for one in run.adapters],
         "seeds": [one.seed for one in plan.asked.settled],
         "outputs": [str(path) for path in plan.outputs],
         "device": plan.device,

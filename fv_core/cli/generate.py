@@ -89,6 +89,12 @@ _path = click.Path(path_type=Path)
     "--set", "set", multiple=True, metavar="K=V", help="A parameter that the card declares, such as shift=5."
 )
 @click.option(
+    "--lora",
+    multiple=True,
+    metavar="PATH[:SCALE]",
+    help="A LoRA to run with, a file or a folder of peft's; they add up in their order.",
+)
+@click.option(
     "--task",
     type=click.Choice([task.value for task in TaskType]),
     help="What to make of what you give.  [default: the card's first]",

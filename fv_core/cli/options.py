@@ -11,7 +11,7 @@ import click
 
 REQUEST_FLAGS: Final = (
     "prompt", "model", "size", "frames", "fps", "steps", "guidance", "negative", "seed", "n", "numerics", "set",
-    "task", "image", "video", "audio", "action",
+    "task", "image", "video", "audio", "action", "lora",
 )  # fmt: skip
 """What a sidecar settles, so that beside `--from` it would contradict it."""
 
@@ -51,6 +51,7 @@ class Options:
     video: tuple[str, ...]
     audio: tuple[str, ...]
     action: tuple[str, ...]
+    lora: tuple[str, ...]
     repeat: Path | None
     sidecar: bool
     dry_run: bool

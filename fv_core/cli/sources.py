@@ -14,6 +14,7 @@ from fv_core.errors import FvError
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "negative": ("negative prompt", "negative_prompt"),
     "set": ("parameter",),
+    "lora": ("adapter", "adapters"),
     "dtype": ("dtype", "precision"),
 }
 """How errors call what an option of another name sets."""

@@ -11,6 +11,7 @@ import click
 from fv_core.card import ModelCard, ParamRule
 from fv_core.errors import RequestError
 from fv_core.memory import parse_bytes
+from fv_core.request import Adapter
 
 
 def size(text: str) -> tuple[int, int]:
@@ -61,6 +62,15 @@ def memory(given: str | int) -> int:
         return parse_bytes(given)
     except RequestError as error:
         raise click.BadParameter(f"{given!r} {error.rule} (legal: {error.legal}).") from None
+
+
+def adapter(text: str) -> Adapter:
+    """`FILE` or `FILE:0.8`, a LoRA and its scale; what follows the last colon is the scale if it is a number."""
+    path, colon, scale = text.rpartition(":")
+    try:
+        return Adapter(path=path, scale=float(scale)) if colon and path else Adapter(path=text)
+    except ValueError:
+        return Adapter(path=text)
 
 
 def settings(given: Sequence[str], card: ModelCard) -> dict[str, float | int | str | bool]:

@@ -1,5 +1,6 @@
 """Requests, the events they cause and what they really used. Free of torch and numpy."""
 
+from fv_core.request.adapter import Adapter, BoundAdapter, UsedAdapter
 from fv_core.request.cancel import CancelScope
 from fv_core.request.events import Failed, Finished, Loading, MediaChunk, RequestEvent, Started, StepDone
 from fv_core.request.request import EVERYTHING, Numerics, OutputSpec, Request, ResolvedRequest, Size
@@ -9,6 +10,8 @@ from fv_core.request.visible import is_visible, shows_something
 
 __all__ = [
     "EVERYTHING",
+    "Adapter",
+    "BoundAdapter",
     "CancelScope",
     "Environment",
     "Failed",
@@ -27,6 +30,7 @@ __all__ = [
     "StepDone",
     "TaskType",
     "Used",
+    "UsedAdapter",
     "UsedInput",
     "is_visible",
     "shows_something",

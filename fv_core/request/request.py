@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from fv_core.request.adapter import Adapter, UsedAdapter
 from fv_core.request.task import ModalPart, TaskType, UsedInput
 
 
@@ -50,7 +51,10 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One generation as the user states it. None means the card's own value; a None seed is drawn and reported."""
+    """One generation as the user states it. None means the card's own value; a None seed is drawn and reported.
+
+    `adapters` add up in their order, which decides bits.
+    """
 
     prompt: str
     model: str | None = None
@@ -64,6 +68,7 @@ class Request:
     guidance: float | None = None
     numerics: Numerics | None = None
     inputs: tuple[ModalPart, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
     params: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     output: OutputSpec = OutputSpec()
 
@@ -91,3 +96,4 @@ class ResolvedRequest:
     inputs: tuple[UsedInput, ...] = ()
     keep: tuple[str, ...] = ()
     adjusted: tuple[str, ...] = ()
+    adapters: tuple[UsedAdapter, ...] = ()

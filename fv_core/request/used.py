@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fv_core.request.adapter import BoundAdapter
 from fv_core.request.request import Numerics, Size
 
 
@@ -49,3 +50,4 @@ class Used:
     environment_hash: str
     seconds: float
     adjusted: tuple[str, ...]
+    adapters: tuple[BoundAdapter, ...] = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -23,6 +24,7 @@ from fv_core.loop import (
     WorkPlan,
 )
 from fv_core.request import CancelScope, Numerics
+from fv_core.runtime.adapters import AdapterStack
 from fv_core.runtime.faults import as_fv_error
 from fv_core.runtime.features import found, result_key, stored
 from fv_core.runtime.instance import ModelInstance
@@ -34,7 +36,7 @@ class Work:
     """One request's next step, with what executing it needs of the request.
 
     `given`: what it comes to depends on nothing but what the request gives, its seed apart (`given_nodes`).
-    `adapters`: those on each component, in order, as cache keys tell them.
+    `adapters`: the request's, which alter its components.
     """
 
     plan: WorkPlan
@@ -44,7 +46,7 @@ class Work:
     numerics: Numerics
     chain: Chain
     given: bool = False
-    adapters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    adapters: AdapterStack = field(default_factory=AdapterStack)
 
 
 class Task:
@@ -152,7 +154,13 @@ class Call:
         if work.numerics is Numerics.REFERENCE:
             return (id(self.task), call.group or self.slot)
         static = tuple((name, type(value), value) for name, value in sorted(call.static.items()))
-        return (id(work.instance), work.numerics, call.component, call.op, static)
+        adapters = work.adapters.key(call.component)
+        return (id(work.instance), work.numerics, call.component, adapters, call.op, static)
+
+    def adapted(self) -> AbstractContextManager[None]:
+        """A block in which its component computes with the request's adapters."""
+        work = self.task.work
+        return work.adapters.applied(self.call.component, work.instance, work.numerics)
 
     def _done(self, output: CallOutput, caches: tuple[CacheRef, ...]) -> None:
         self.task.outputs[self.slot] = output

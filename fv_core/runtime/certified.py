@@ -83,18 +83,24 @@ def require_certified(instance: ModelInstance) -> None:
     )
 
 
-def check_covered(enabled: Sequence[Enabled], numerics: Numerics | None = None) -> None:
+def check_covered(enabled: Sequence[Enabled], request: ResolvedRequest | None = None) -> None:
     """Whether certificates tell anything of a run: they promise the plain model's bits.
 
     Raises:
-        ParityError: FV606, an interceptor alters the distribution, or the numerics let neighbours change bits.
+        ParityError: FV606, an interceptor or an adapter alters the distribution, or the numerics let neighbours change
+            bits.
     """
     altering = [one.spec.id for one in enabled if one.spec.distribution_altering]
     if altering:
         raise _uncovered("extensions", ", ".join(altering), "alters what was certified", "none that alters")
-    if numerics is Numerics.FAST:
+    if request is not None and request.adapters:
+        paths = ", ".join(one.path for one in request.adapters)
+        raise _uncovered("adapters", paths, "alter what was certified", "none")
+    if request is not None and request.numerics is Numerics.FAST:
         legal = ", ".join(each for each in Numerics if each is not Numerics.FAST)
-        raise _uncovered("numerics", numerics.value, "promises no bits, which are what was certified", legal)
+        raise _uncovered(
+            "numerics", request.numerics.value, "promises no bits, which are what was certified", legal
+        )
 
 
 def _uncovered(name: str, value: str, rule: str, legal: str) -> ParityError:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 import torch
 
+from fv_core.adapters.pool import AdapterPool
 from fv_core.card import ModelCard
 from fv_core.errors import PluginError, RequestError
 from fv_core.extend import InterceptorSpec
@@ -22,12 +23,14 @@ from fv_core.plugins import find_card
 from fv_core.program import LoopNode
 from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest, UsedInput
 from fv_core.runtime import snapshot
+from fv_core.runtime.adapters import AdapterStack, bind_adapters
 from fv_core.runtime.batching import MAX_BATCH, Batching, Forwards, checked_limit
 from fv_core.runtime.certified import check_covered, require_certified
 from fv_core.runtime.device import pick_device, pick_dtype
 from fv_core.runtime.engine_options import (
     by_id,
     cache_budgets,
+    checked_bytes,
     checked_memory,
     checked_offload,
     checked_weights,
@@ -75,11 +78,12 @@ class Engine:
             time. `Always()` shares whatever it takes, which counts forwards the same on every machine.
         require_certified: run only models whose every claimed rung holds a certificate for this machine; the
             first request for a model then loads all of its weights to compare them. Fast requests are refused
-            (FV606), and so is an engine with an interceptor that alters.
+            (FV606), and so are adapters and an engine with an interceptor that alters.
         cache_bytes: the most bytes of pools of caches, by class: stream, slab_kv (both by default as much as the device
             has), paged_kv, text_kv (a quarter of that) and feature (a sixteenth: what text encoders and the like
             returned). A request whose own caches do not fit fails with FV404.
         reuse: whether what depends on a prompt or an input alone is computed once for all requests that equal in it.
+        adapter_bytes: most that adapters may take on the device; the least recently used are dropped.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Engine:
         require_certified: bool = False,
         cache_bytes: Mapping[str, int] | None = None,
         reuse: bool = True,
+        adapter_bytes: int = 4 * 2**30,
     ) -> None:
         models = (models,) if isinstance(models, (str, ModelCard)) else models
         cards = [valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
@@ -114,6 +119,7 @@ class Engine:
         self._require_certified = require_certified
         if require_certified:
             check_covered(self._extensions)
+        self._adapters = AdapterPool(checked_bytes("adapter_bytes", adapter_bytes))
         self._stores = Stores(cache_budgets(cache_bytes, self.device), reuse=reuse)
         self._residency = Residency(self.device, memory=checked_memory(memory), stores=self._stores)
         self._ids = itertools.count(1)
@@ -124,10 +130,13 @@ class Engine:
         """What the request would take; loads nothing.
 
         Raises:
-            RequestError: a value is not legal.
+            RequestError: a value is not legal, or an adapter does not bind.
         """
         card, settled = self._settled(request)
-        return replace(self._plan(card, settled.request), offload=self._offload_of(card).value)
+        plan = self._plan(card, settled.request)
+        instance = self._residency.get(card.model_id) or self._unloaded(card)
+        stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
+        return replace(plan, offload=self._offload_of(card).value, adapters=stack.told())
 
     def run(
         self, request: Request, *, cancel: CancelScope | None = None, observer: Observer | None = None
@@ -196,7 +205,8 @@ class Engine:
         instance = self._instance(card)
         plan = self._plan(card, settled.request)
         name = f"r{next(self._ids)}-{self._name}"
-        job = self._job(name, plan, instance, cancel, observer, settled.inputs.contents)
+        stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
+        job = self._job(name, plan, instance, stack, cancel, observer, settled.inputs.contents)
         with _closing_on_error(job):
             job.announce()
         return job
@@ -219,15 +229,17 @@ class Engine:
         Raises:
             RunError: FV504, another card, plugin version, kind of device, weights, precision or set of extensions, or
                 a file that was edited.
-            RequestError: FV301 to FV314, the card refuses the snapshot's request.
+            RequestError: FV301 to FV314, the card refuses the snapshot's request; FV322, an adapter's file is gone or
+                has changed.
         """
         header = taken.header
         if self._require_certified:
-            check_covered(self._extensions, header.request.numerics)
+            check_covered(self._extensions, header.request)
         instance = self._instance(self._card(header.request.model))
         check_fits(header, instance, self._extensions)
         plan = self._plan(instance.card, header.request)
-        job = self._job(header.request_id, plan, instance, cancel, observer)
+        stack = bind_adapters(header.request, instance, plan.weights.keys(), self._adapters)
+        job = self._job(header.request_id, plan, instance, stack, cancel, observer)
         with _closing_on_error(job):
             snapshot.restore(job.run, taken)
         changed = differences(header.environment, environment(instance.card, instance.device))
@@ -310,6 +322,7 @@ class Engine:
         self._closed = True
         self._stores.close()
         self._residency.close()
+        self._adapters.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -324,7 +337,7 @@ class Engine:
         default = self._numerics if numerics is None else checked_numerics(numerics)
         settled = settle(request, card, default)
         if self._require_certified:
-            check_covered(self._extensions, settled.request.numerics)
+            check_covered(self._extensions, settled.request)
         return card, replace(settled, request=check_params(settled.request, card, build_loops(card)))
 
     def _card(self, model_id: str | None) -> ModelCard:
@@ -376,6 +389,11 @@ class Engine:
                 raise
         return instance
 
+    def _unloaded(self, card: ModelCard) -> ModelInstance:
+        """An instance that is asked for architectures alone."""
+        dtype = pick_dtype(self._dtype, card, self.device)
+        return ModelInstance(card, device=self.device, dtype=dtype, folder=None, offload=Offload.NONE)
+
     def _offload_of(self, card: ModelCard) -> Offload:
         if self._offload != "auto":
             return Offload(self._offload)
@@ -394,6 +412,7 @@ class Engine:
         request_id: str,
         plan: RunPlan,
         instance: ModelInstance,
+        adapters: AdapterStack,
         cancel: CancelScope | None,
         observer: Observer | None,
         contents: Mapping[str, Any] | None = None,
@@ -414,6 +433,7 @@ class Engine:
                     slot: torch.from_numpy(content).to(instance.device)
                     for slot, content in (contents or {}).items()
                 },
+                adapters=adapters,
             )
         except BaseException:
             scope.close()

@@ -73,6 +73,22 @@ def checked_memory(memory: int | str | None) -> int | None:
     return None if memory is None else parse_bytes(memory)
 
 
+def checked_bytes(name: str, given: int) -> int:
+    """Raises:
+    RequestError: FV310, not a number of bytes.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise RequestError(
+            "FV310",
+            name=name,
+            value=given,
+            rule="is no number of bytes",
+            legal="a whole number from 0 up",
+            remedy="Leave it out for the default.",
+        )
+    return given
+
+
 def checked_offload(offload: str, device: torch.device) -> str:
     """Raises:
     RequestError: FV312, no way to offload, or none on this device.

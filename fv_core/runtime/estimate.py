@@ -11,7 +11,7 @@ from fv_core.card import Geometry, ModelCard
 from fv_core.errors import PluginError
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import ComponentNode, LoopNode, Node
-from fv_core.request import ResolvedRequest
+from fv_core.request import BoundAdapter, ResolvedRequest
 
 _FULL = 4
 """Bytes of a number at full precision."""
@@ -29,6 +29,7 @@ class RunPlan:
         peak_bytes: peak on the device with all of them resident, without what is not stated.
         peak_bytes_offloaded: peak with one component on the device at a time.
         offload: what the engine would do.
+        adapters: what each adapter of the request would alter.
     """
 
     request: ResolvedRequest
@@ -38,6 +39,7 @@ class RunPlan:
     peak_bytes: int
     peak_bytes_offloaded: int
     offload: str
+    adapters: tuple[BoundAdapter, ...] = ()
 
 
 def component_ids(card: ModelCard, node: Node) -> tuple[str, ...]:

@@ -154,7 +154,8 @@ def _run(units: Sequence[Unit]) -> list[ComponentOutput]:
 def _returned(units: Sequence[Unit]) -> list[ComponentOutput]:
     calls = _calls(units)
     first = calls[0]
-    returned = first.component.forward_batch(first.call.op, [call.resolved for call in calls])
+    with first.adapted():
+        returned = first.component.forward_batch(first.call.op, [call.resolved for call in calls])
     return checked(returned, [call.call for call in calls])
 
 

@@ -52,7 +52,7 @@ def result_key(call: ComponentCall, work: Work) -> CacheKey | None:
         op=call.op,
         weights=f"seed {SEED}" if instance.folder is None else instance.fingerprint(),
         version=instance.version,
-        adapters=work.adapters.get(call.component, ()),
+        adapters=work.adapters.key(call.component),
         precision=str(instance.dtype),
         device=str(instance.device),
         environment=environment_hash(environment(instance.card, instance.device)),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from fv_core.card import LoopSpec, ModelCard
 from fv_core.errors import CardError, FvError, RunError
@@ -70,6 +71,7 @@ class ModelInstance:
         self._asleep: dict[str, tuple[Component, Asleep]] = {}
         self._budget = budget
         self._booked: dict[str, Ticket] = {}
+        self._architectures: dict[str, nn.Module] = {}
         self._loops: dict[str, Loop[Any, Any]] = {}
         self._on_device: str | None = None
         self._closed = False
@@ -169,6 +171,17 @@ class ModelInstance:
             self._make_room("")
             self._on_device = None
 
+    def architecture(self, component_id: str) -> nn.Module:
+        """The component's module; where it is not loaded, or sleeps, one whose weights lie nowhere.
+
+        Raises: as `check`.
+        """
+        if component_id in self.loaded:
+            return self._components[component_id].module
+        if component_id not in self._architectures:
+            self._architectures[component_id] = self._build(component_id, check_only=True).module
+        return self._architectures[component_id]
+
     def loop(self, loop_id: str) -> Loop[Any, Any]:
         """The loop, built once.
 
@@ -231,6 +244,7 @@ class ModelInstance:
         self._closed = True
         for component_id in (*self._components, *self._asleep):
             self.unload(component_id)
+        self._architectures.clear()
         self._loops.clear()
 
     def _load(self, component_id: str) -> Component:

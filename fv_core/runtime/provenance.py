@@ -63,4 +63,5 @@ def used(job: Job, extensions: Sequence[Enabled]) -> Used:
         environment_hash=environment_hash(env),
         seconds=job.seconds,
         adjusted=job.run.notes,
+        adapters=job.run.adapters.told(),
     )

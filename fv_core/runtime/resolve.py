@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fv_core.adapters.settle import settled_adapters
 from fv_core.card import ModelCard, ParamRule
 from fv_core.card.limits import MAX_FPS, MIN_FPS
 from fv_core.errors import RequestError
 from fv_core.request import (
     EVERYTHING,
+    Adapter,
     ModalPart,
     Numerics,
     OutputSpec,
@@ -37,7 +39,7 @@ def resolve(request: Request, card: ModelCard, numerics: Numerics) -> ResolvedRe
         numerics: what None in the request means.
 
     Raises:
-        RequestError: FV301 to FV321, the first value that is not legal.
+        RequestError: FV301 to FV324, the first value that is not legal.
     """
     return settle(request, card, numerics).request
 
@@ -56,7 +58,7 @@ def settle(request: Request, card: ModelCard, numerics: Numerics, brought: Input
     Args:
         brought: what it has brought already; None reads it.
 
-    Raises: as `resolve`; FV320 and FV321 for inputs.
+    Raises: as `resolve`; FV320 and FV321 for inputs, FV322 and FV324 for adapters.
     """
     task = _task(request, card)
     inputs = read_inputs(request, task, card) if brought is None else brought
@@ -77,6 +79,7 @@ def settle(request: Request, card: ModelCard, numerics: Numerics, brought: Input
         numerics=numerics if request.numerics is None else checked_numerics(request.numerics),
         params=_params(request, card, task),
         inputs=inputs.used,
+        adapters=settled_adapters(request, card),
         adjusted=(*_unused(request, guidance), *inputs.notes),
     )
     return Settled(request=replace(settled, keep=_keep(request, card, settled)), inputs=inputs)
@@ -99,6 +102,9 @@ def as_stated(settled: ResolvedRequest) -> Request:
         params=settled.params,
         inputs=tuple(
             ModalPart(modality=one.modality, path=one.path, sha256=one.sha256) for one in settled.inputs
+        ),
+        adapters=tuple(
+            Adapter(path=one.path, scale=one.scale, sha256=one.sha256) for one in settled.adapters
         ),
         output=OutputSpec(keep=settled.keep),
     )

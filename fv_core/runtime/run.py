@@ -21,6 +21,7 @@ from fv_core.loop.driver import advance
 from fv_core.loop.outputs import misfit
 from fv_core.program import ComponentNode, LoopNode, Node, given_nodes, request_value
 from fv_core.request import EVERYTHING, CancelScope, ResolvedRequest
+from fv_core.runtime.adapters import AdapterStack
 from fv_core.runtime.calls import Work
 from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.scope import RequestScope
@@ -50,6 +51,7 @@ class RequestRun:
 
     Args:
         inputs: tensors of the request's inputs by slot ("request.image").
+        adapters: the request's, bound to the instance.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class RequestRun:
         cancel: CancelScope,
         extensions: Sequence[Enabled] = (),
         inputs: Mapping[str, Tensor] | None = None,
+        adapters: AdapterStack | None = None,
     ) -> None:
         self.id = request_id
         self.request = request
@@ -69,6 +72,7 @@ class RequestRun:
         self.scope = scope
         self.cancel = cancel
         self.extensions = tuple(extensions)
+        self.adapters = AdapterStack() if adapters is None else adapters
         self.program = instance.card.programs[request.task]
         self.nodes: tuple[Node, ...] = self.program.active(request)
         self.artifacts = self.program.yields(request)
@@ -132,6 +136,7 @@ class RequestRun:
             numerics=self.request.numerics,
             chain=now.chain,
             given=now.node.id in self._given_nodes,
+            adapters=self.adapters,
         )
 
     @torch.no_grad()

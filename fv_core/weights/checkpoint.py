@@ -35,7 +35,7 @@ class CheckpointContext:
         seed: 0 to 2^64 - 1; read only without a folder.
         device: where the weights go.
         dtype: the floating-point type of all parameters but those a factory keeps in fp32.
-        check_only: `fill` compares the headers with the module, and leaves it on the meta device.
+        check_only: `fill` compares the headers, where there are any, with the module, and leaves it on the meta device.
         component: its id in the card, for errors.
         given: what the factory was given to read so far, in order.
     """
@@ -93,6 +93,8 @@ class CheckpointContext:
         def settle(name: str, tensor: torch.Tensor) -> torch.Tensor:
             return tensor.to(self.device, _dtype(name, tensor, self.dtype, keep_fp32), copy=True)
 
+        if self.folder is None and self.check_only:
+            return module
         if self.folder is None:
             tie(module, ties)
             fill_from_seed(module, self.seed, initialise, settle)

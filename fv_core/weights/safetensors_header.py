@@ -15,6 +15,7 @@ from typing import Final
 from fv_core.errors import WeightsError
 
 _LENGTH_BYTES: Final = 8
+_METADATA: Final = "__metadata__"
 _LARGEST_HEADER: Final = 100_000_000  # the format's own limit: a longer length field is garbage
 _BITS: Final = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
@@ -43,6 +44,26 @@ def read_header(path: Path) -> dict[str, TensorHeader]:
     Raises:
         WeightsError: FV253, the header cannot be read, contradicts itself, or the file has another length.
     """
+    header, data_bytes = _read(path)
+    tensors = {name: _tensor(path, name, facts) for name, facts in header.items() if name != _METADATA}
+    _check_length(path, tensors, data_bytes=data_bytes)
+    return tensors
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """What a safetensors file says beside its tensors; {} where it says nothing.
+
+    Raises:
+        WeightsError: FV253, the header cannot be read, or holds something else than texts there.
+    """
+    metadata = _read(path)[0].get(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise damaged(path, "the header's metadata is not an object of texts")
+    return metadata
+
+
+def _read(path: Path) -> tuple[dict[str, object], int]:
+    """The header, and how many bytes come after it."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -56,9 +77,7 @@ def read_header(path: Path) -> dict[str, TensorHeader]:
         raise damaged(path, "the header is not JSON") from error
     if not isinstance(header, dict):
         raise damaged(path, "the header is not a JSON object")
-    tensors = {name: _tensor(path, name, facts) for name, facts in header.items() if name != "__metadata__"}
-    _check_length(path, tensors, data_bytes=size - _LENGTH_BYTES - length)
-    return tensors
+    return header, size - _LENGTH_BYTES - length
 
 
 def _tensor(path: Path, name: str, facts: object) -> TensorHeader:

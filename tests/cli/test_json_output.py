@@ -79,11 +79,14 @@ REQUEST = record(
     model=TEXT, task=TEXT, prompt=TEXT, negative_prompt=TEXT, seed=WHOLE, size=SIZE, frames=WHOLE, fps=NUMBER,
     steps=WHOLE, guidance=NUMBER, numerics=TEXT, params=mapping(PLAIN),
     inputs=several(record(modality=TEXT, path=TEXT, sha256=TEXT)), keep=several(TEXT), adjusted=several(TEXT),
+    adapters=several(record(path=TEXT, sha256=TEXT, scale=NUMBER)),
 )  # fmt: skip
+BOUND = record(path=TEXT, sha256=TEXT, scale=NUMBER, layers=mapping(WHOLE), alpha_stated=FLAG)
 PLAN = record(
     request=REQUEST, seeds=several(WHOLE), outputs=several(TEXT), device=TEXT, dtype=TEXT, steps=WHOLE,
     weights=maybe(TEXT), weights_missing=maybe(TEXT), weight_bytes=mapping(WHOLE), working_bytes=mapping(maybe(WHOLE)),
     peak_bytes=WHOLE, peak_bytes_offloaded=WHOLE, free_bytes=WHOLE, offload=TEXT,
+    adapters=several(BOUND),
 )  # fmt: skip
 ENVIRONMENT = record(
     device=TEXT, device_name=TEXT, instructions=TEXT, threads=WHOLE, platform=TEXT, versions=mapping(TEXT),
@@ -94,7 +97,7 @@ CLIP = record(
     model=TEXT, card_digest=TEXT, plugin=TEXT, weights=TEXT, seed=WHOLE, size=SIZE,
     frames=WHOLE, fps=NUMBER, steps=WHOLE, guidance=NUMBER, sampler=TEXT, numerics=TEXT, dtype=TEXT,
     params=mapping(PLAIN), extensions=several(TEXT), environment=ENVIRONMENT, environment_hash=TEXT, seconds=NUMBER,
-    adjusted=several(TEXT),
+    adjusted=several(TEXT), adapters=several(BOUND),
 )  # fmt: skip
 WEIGHTS = record(
     model=TEXT, repo=TEXT, revision=maybe(TEXT), bytes=maybe(WHOLE), path=maybe(TEXT),

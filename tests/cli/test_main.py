@@ -23,8 +23,8 @@ TREE = {
     "fv": "--version --plugins --quiet -q --color",
     "fv generate": (
         "PROMPT --model --size --frames --fps --steps --guidance --negative --seed --n --device --dtype "
-        "--weights --numerics --max-batch --offload --memory --require-certified --set --task --image --video --audio "
-        "--action --from --sidecar --dry-run --force --output -o --scale --json --events"
+        "--weights --numerics --max-batch --offload --memory --require-certified --set --lora --task --image --video "
+        "--audio --action --from --sidecar --dry-run --force --output -o --scale --json --events"
     ),
     "fv models": "--json",
     "fv models show": "ID --schema --json",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fv_core import CancelScope, Engine, FvError, Request
+from fv_core import Adapter, CancelScope, Engine, FvError, Request
 from fv_core.errors import RequestError
 from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
@@ -20,7 +21,7 @@ from fv_core.runtime.calls import Work
 from fv_core.runtime.executor import execute
 from fv_core.runtime.features import result_key
 from fv_core.runtime.job import advance
-from fv_core.runtime.run import RequestRun
+from fv_core.testing.adapters import factors, write_adapter
 
 Ask = Callable[..., Request]
 MODEL = "wan21/tiny"
@@ -74,33 +75,20 @@ def test_a_later_request_finds_it_too_and_counters_tell(engine: Engine, watch: A
     assert all(pool.bytes == pool.entries == 0 for pool in engine.counters().pools.values())
 
 
-def adapted(monkeypatch: pytest.MonkeyPatch, **adapters: tuple[str, ...]) -> None:
-    """Every step from here on runs with these adapters on its components."""
-    work = RequestRun.work
-    monkeypatch.setattr(RequestRun, "work", lambda run: replace(work(run), adapters=adapters))
-
-
-@pytest.mark.parametrize(
-    ("adapters", "encodes"),
-    [({"transformer": ("paint:1.0",)}, 0), ({"text": ("paint:1.0",)}, 2), ({"text": ("paint:0.5",)}, 2)],
-)
+@pytest.mark.parametrize(("component", "encodes"), [("transformer", 0), ("text", 2)])
 def test_an_adapter_on_the_encoder_encodes_again_and_one_on_the_transformer_does_not(
-    adapters: dict[str, Any],
-    encodes: int,
-    engine: Engine,
-    watch: Any,
-    ask: Ask,
-    monkeypatch: pytest.MonkeyPatch,
+    component: str, encodes: int, engine: Engine, watch: Any, ask: Ask, tmp_path: Path
 ) -> None:
+    layers = factors(engine.instance(MODEL).component(component).module, seed=1)
+    prefix = {"transformer": "transformer.", "text": "text_encoder."}[component]
+    path = str(write_adapter(tmp_path / "lora.safetensors", layers, prefix=prefix))
     engine.run(ask())
     watch.forwards.clear()
-    with monkeypatch.context() as patch:
-        adapted(patch, **adapters)
-        engine.run(ask())
-        engine.run(ask())
-    assert len(watch.sizes("text")) == encodes
+    for scale in (1.0, 1.0, 0.5):
+        engine.run(ask(adapters=(Adapter(path=path, scale=scale),)))
+    assert len(watch.sizes("text")) == 2 * encodes, "once for each scale"
     engine.run(ask())
-    assert len(watch.sizes("text")) == encodes, "what was encoded without it is still there"
+    assert len(watch.sizes("text")) == 2 * encodes, "what was encoded without it is still there"
 
 
 CHANGES: dict[str, Callable[[Engine, Ask, pytest.MonkeyPatch], Request]] = {

@@ -110,4 +110,21 @@ REQUEST: Final = (
         "FV321", "input is too large", 2, 413, "input_too_large",
         "Inputs are measured before they are decoded: a small file can hold a picture that fills the memory.",
     ),
+    row(
+        "FV322", "adapter cannot be read", 2, 400, "invalid_adapter",
+        "A LoRA is a safetensors file with keys of peft, diffusers, ComfyUI or kohya, or a folder that peft saved. It "
+        "is absent, not whole, a pickle, has changed since the run that is repeated, or holds what fv does not apply "
+        "(DoRA, LoHa, LoKr, biases, whole weights): nothing in it is left out.",
+    ),
+    row(
+        "FV323", "adapter does not bind", 2, 400, "adapter_mismatch",
+        "Every layer of an adapter must be one layer of the model, of its shape, in a component that the request runs. "
+        "The message names those that are not, and the nearest names that there are. An adapter that binds in part "
+        "would give a plausible video that nobody asked for.",
+    ),
+    row(
+        "FV324", "adapters are not legal", 2, 400, "invalid_adapter",
+        "An adapter has a path and a finite scale, a request names each once, and the model's card says which "
+        "components take them.",
+    ),
 )  # fmt: skip

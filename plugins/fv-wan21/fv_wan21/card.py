@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fv_core.card import (
+    AdapterNames,
     CheckpointManifest,
     ComponentSpec,
     Defaults,
@@ -23,6 +24,29 @@ from fv_core.request import Size, TaskType
 SEMANTICS = "flow.unipc2.cfg/v1"
 
 
+_DIT_NAMES = AdapterNames(
+    prefixes=("transformer.", "diffusion_model.", "lora_unet_"),
+    original={
+        **{
+            f"{ours}.{own}": f"{theirs}.{original}"
+            for ours, theirs in (("attn1", "self_attn"), ("attn2", "cross_attn"))
+            for own, original in (("to_q", "q"), ("to_k", "k"), ("to_v", "v"), ("to_out.0", "o"))
+        },
+        "ffn.net.0.proj": "ffn.0",
+        "ffn.net.2": "ffn.2",
+        "condition_embedder.text_embedder.linear_1": "text_embedding.0",
+        "condition_embedder.text_embedder.linear_2": "text_embedding.2",
+        "condition_embedder.time_embedder.linear_1": "time_embedding.0",
+        "condition_embedder.time_embedder.linear_2": "time_embedding.2",
+        "condition_embedder.time_proj": "time_projection.1",
+        "proj_out": "head.head",
+    },
+)
+"""Left diffusers' names, right those of the official release, which ComfyUI and kohya keep."""
+
+_TEXT_NAMES = AdapterNames(prefixes=("text_encoder.",))
+
+
 def _components(
     parameters: tuple[int, int, int],
     text: dict[str, object],
@@ -37,6 +61,7 @@ def _components(
             params={"max_length": 512},
             parameters=parameters[0],
             activation="fv_wan21.memory:text_encoder",
+            adapters=_TEXT_NAMES,
         ),
         "transformer": ComponentSpec(
             load="fv_wan21.loading:denoiser",
@@ -44,6 +69,7 @@ def _components(
             config=denoiser,
             parameters=parameters[1],
             activation="fv_wan21.memory:denoiser",
+            adapters=_DIT_NAMES,
         ),
         "vae": ComponentSpec(
             load="fv_wan21.loading:vae",

@@ -1,0 +1,122 @@
+"""The adapters that an engine holds: loaded when first needed, shared by requests, the least recently used dropped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor, nn
+
+from fv_core.adapters.binding import Binding, BoundLayer
+from fv_core.adapters.faults import unreadable
+from fv_core.adapters.low_rank import LowRank
+from fv_core.errors import ResourceError
+
+Factors: TypeAlias = Mapping[str, LowRank]
+"""By name of a component's layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey:
+    """Whose factors: a component of a model, and the adapter's sha256."""
+
+    model: str
+    component: str
+    sha256: str
+
+
+class AdapterPool:
+    """Never holds more than `limit` bytes. What a forward works with is its own until it is done."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._held: OrderedDict[PoolKey, Factors] = OrderedDict()
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(_bytes, self._held.values()))
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def check(self, path: str, needed: int) -> None:
+        """Raises:
+        ResourceError: FV401, so many bytes can never be held.
+        """
+        if needed > self.limit:
+            raise ResourceError(
+                "FV401",
+                name="adapter",
+                value=path,
+                rule=f"needs {needed} bytes, more than the engine keeps for adapters",
+                legal=f"at most {self.limit} bytes",
+                remedy="Raise Engine(adapter_bytes=...), or use an adapter of a lower rank.",
+            )
+
+    def get(self, key: PoolKey, binding: Binding, module: nn.Module) -> Factors:
+        """The factors of one component, on its device and in its dtypes.
+
+        Raises:
+            RequestError: FV322, the file has changed or is gone.
+            ResourceError: FV401, they alone are more than may be held.
+        """
+        if key not in self._held:
+            factors = _loaded(key, binding, module)
+            self.check(binding.file.path, needed := _bytes(factors))
+            while self.bytes + needed > self.limit:
+                self._held.popitem(last=False)
+            self._held[key] = factors
+        self._held.move_to_end(key)
+        return self._held[key]
+
+    def drop(self, model: str) -> None:
+        """Gives back all factors of a model."""
+        for key in [key for key in self._held if key.model == model]:
+            del self._held[key]
+
+    def clear(self) -> None:
+        self._held.clear()
+
+
+def _loaded(key: PoolKey, binding: Binding, module: nn.Module) -> Factors:
+    tensors = _tensors(key.sha256, binding)
+    bound = [layer for layer in binding.layers if layer.component == key.component]
+    return {layer.layer: _factors(layer, tensors, module.get_submodule(layer.layer)) for layer in bound}
+
+
+def _tensors(sha256: str, binding: Binding) -> dict[str, Tensor]:
+    """The tensors of the very bytes that were bound."""
+    file = binding.file
+    try:
+        if file.sha256() != sha256:
+            raise unreadable(
+                file.path, "has changed since the request was taken on", "Make the request anew."
+            )
+        data = file.tensors.read_bytes()
+        tensors = load(data)
+    except (OSError, SafetensorError) as error:
+        raise unreadable(file.path, f"cannot be read: {error}") from error
+    if file.config is None and hashlib.sha256(data).hexdigest() != sha256:
+        raise unreadable(file.path, "changes while it is read", "Make the request anew.")
+    return tensors
+
+
+def _factors(layer: BoundLayer, tensors: Mapping[str, Tensor], module: nn.Module) -> LowRank:
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+
+    def placed(name: str) -> Tensor:  # a copy of its own: aligned, and not a view of the whole file
+        return tensors[name].to(weight.device, weight.dtype, copy=True)
+
+    return LowRank(down=placed(layer.keys.down), up=placed(layer.keys.up), strength=layer.strength)
+
+
+def _bytes(factors: Factors) -> int:
+    tensors: Iterable[torch.Tensor] = (one for each in factors.values() for one in (each.down, each.up))
+    return sum(one.nbytes for one in tensors)

@@ -1,0 +1,117 @@
+"""The adapters of one request on one model: what they bind, what they add to keys, and how a forward gets them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fv_core.adapters.binding import Binding, Target, bind
+from fv_core.adapters.faults import unbound
+from fv_core.adapters.files import find
+from fv_core.adapters.low_rank import Part, applied
+from fv_core.adapters.pool import AdapterPool, PoolKey
+from fv_core.adapters.settle import takers
+from fv_core.request import BoundAdapter, Numerics, ResolvedRequest, UsedAdapter
+from fv_core.runtime.instance import ModelInstance
+
+StackKey: TypeAlias = tuple[str, ...]
+"""sha256 and scale of each adapter, in order: equal keys alter a component equally."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    used: UsedAdapter
+    binding: Binding
+
+
+class AdapterStack:
+    """In the request's order, which decides bits. Without a pool it is empty."""
+
+    def __init__(self, bound: Sequence[_Bound] = (), pool: AdapterPool | None = None) -> None:
+        self._bound = tuple(bound)
+        self._pool = pool
+
+    def key(self, component: str) -> StackKey:
+        """Of the adapters that alter the component; () where none does."""
+        return tuple(f"{one.used.sha256}:{one.used.scale!r}" for one in self._altering(component))
+
+    def told(self) -> tuple[BoundAdapter, ...]:
+        """What each adapter came to."""
+        return tuple(
+            BoundAdapter(
+                path=one.used.path,
+                sha256=one.used.sha256,
+                scale=one.used.scale,
+                layers=one.binding.counts(),
+                alpha_stated=one.binding.alpha_stated,
+            )
+            for one in self._bound
+        )
+
+    @contextmanager
+    def applied(self, component: str, instance: ModelInstance, numerics: Numerics) -> Iterator[None]:
+        """Alters the component for the time of the block.
+
+        Raises:
+            RequestError: FV322, a file that has to be read again has changed or is gone.
+        """
+        if not self.key(component):
+            yield
+            return
+        module = instance.component(component).module
+        parts = self._parts(component, instance)
+        with applied(module, parts, invariant=numerics is Numerics.EXACT):
+            yield
+
+    def _parts(self, component: str, instance: ModelInstance) -> Mapping[str, Sequence[Part]]:
+        assert self._pool is not None
+        module, began = instance.component(component).module, time.perf_counter()
+        parts: dict[str, list[Part]] = {}
+        for one in self._altering(component):
+            key = PoolKey(instance.card.model_id, component, one.used.sha256)
+            for layer, factors in self._pool.get(key, one.binding, module).items():
+                parts.setdefault(layer, []).append((factors, one.used.scale))
+        instance.loading_s += time.perf_counter() - began
+        return parts
+
+    def _altering(self, component: str) -> list[_Bound]:
+        return [
+            one for one in self._bound if any(layer.component == component for layer in one.binding.layers)
+        ]
+
+
+def bind_adapters(
+    request: ResolvedRequest, instance: ModelInstance, running: Collection[str], pool: AdapterPool
+) -> AdapterStack:
+    """The stack of a request; headers are read and no weight is.
+
+    Args:
+        running: the components that the request runs.
+
+    Raises:
+        RequestError: FV322 a file is no LoRA, FV323 it does not bind, or binds a component that the request does not
+            run.
+        ResourceError: FV401, a file is larger than the pool.
+    """
+    if not request.adapters:
+        return AdapterStack()
+    targets = {name: _target(instance, name) for name in takers(instance.card)}
+    bound = [_Bound(used=used, binding=bind(find(used.path), targets)) for used in request.adapters]
+    for one in bound:
+        pool.check(one.used.path, one.binding.bytes())
+        if idle := sorted(one.binding.counts().keys() - set(running)):
+            raise unbound(
+                one.used.path,
+                f"alters {', '.join(idle)}, which task {request.task} does not run",
+                "Leave it out, or use an adapter of what runs.",
+            )
+    return AdapterStack(bound, pool)
+
+
+def _target(instance: ModelInstance, component: str) -> Target:
+    names = instance.card.components[component].adapters
+    assert names is not None, f"{component} takes no adapters"
+    return Target(module=instance.architecture(component), names=names)
