@@ -94,9 +94,10 @@ def _spellings(target: Target) -> dict[str, str]:
     """Every way to name a layer that can be altered, and the layer's own name."""
     found = {name: name for name, module in target.module.named_modules() if isinstance(module, Layer)}
     for name in tuple(found):
+        spelled = f".{name}."
         for own, original in target.names.original.items():
-            if f".{name}".endswith(f".{own}"):
-                found[name.removesuffix(own) + original] = name
+            spelled = spelled.replace(f".{own}.", f".{original}.")
+        found.setdefault(spelled.strip("."), name)
     return found
 
 

@@ -24,8 +24,8 @@ class AdapterNames:
     Args:
         prefixes: what stands before the name of a layer, up to its `.` ("transformer."), or up to a `_` where files
             write names with `_` for every `.` ("lora_unet_"). Bare names and peft's `base_model.model.` hold anyway.
-        original: what the model's own release calls layers that the module names otherwise, by the end of the module's
-            name: {"attn1.to_q": "self_attn.q"}.
+        original: parts of names between dots that the model's own release has otherwise, by the module's own:
+            {"attn1.to_q": "self_attn.q"}.
     """
 
     prefixes: tuple[str, ...] = ()

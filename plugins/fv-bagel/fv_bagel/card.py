@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fv_bagel.programs import answer, edit, text_to_image
 from fv_core.card import (
+    AdapterNames,
     CheckpointManifest,
     ComponentSpec,
     Defaults,
@@ -44,6 +45,7 @@ def _components(
             params={"latent_patch": _LATENT_PATCH, "latent_channels": 16, "latent_side": latent_side},
             parameters=parameters[0],
             activation="fv_bagel.memory:mixture",
+            adapters=AdapterNames(),  # it has one release, whose names the module keeps
         ),
         "vision": ComponentSpec(
             load="fv_bagel.loading:vision",
@@ -52,6 +54,7 @@ def _components(
             params={"side": patches, "width": int(str(llm["hidden_size"])), "smallest": smallest},
             parameters=parameters[1],
             activation="fv_bagel.memory:vision",
+            adapters=AdapterNames(),
         ),
         "vae": ComponentSpec(
             load="fv_bagel.loading:vae",

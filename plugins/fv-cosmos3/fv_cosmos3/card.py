@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from fv_core.card import (
+    AdapterNames,
     CheckpointManifest,
     ComponentSpec,
     Defaults,
@@ -103,6 +104,7 @@ def _components(
         "transformer": ComponentSpec(
             load="fv_cosmos3.loading:transformer",
             activation="fv_cosmos3.memory:transformer",
+            adapters=AdapterNames(prefixes=("transformer.",)),
             subfolders=("transformer", "text_tokenizer"),
             config=transformer,
             params={"compression": 4},

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fv_core.card import (
+    AdapterNames,
     CheckpointManifest,
     ComponentSpec,
     Defaults,
@@ -60,6 +61,30 @@ _GUIDANCE: Final = {
 }
 
 
+_NAMES = {
+    "text_encoder": AdapterNames(prefixes=("text_encoder.",)),
+    "connectors": AdapterNames(
+        prefixes=("connectors.", "text_embedding_projection."), original={"text_proj_in": "aggregate_embed"}
+    ),
+    "transformer": AdapterNames(
+        prefixes=("transformer.", "diffusion_model."),
+        original={
+            "proj_in": "patchify_proj",
+            "audio_proj_in": "audio_patchify_proj",
+            "time_embed": "adaln_single",
+            "audio_time_embed": "audio_adaln_single",
+            "av_cross_attn_video_scale_shift": "av_ca_video_scale_shift_adaln_single",
+            "av_cross_attn_video_a2v_gate": "av_ca_a2v_gate_adaln_single",
+            "av_cross_attn_audio_scale_shift": "av_ca_audio_scale_shift_adaln_single",
+            "av_cross_attn_audio_v2a_gate": "av_ca_v2a_gate_adaln_single",
+            "prompt_adaln": "prompt_adaln_single",
+            "audio_prompt_adaln": "audio_prompt_adaln_single",
+        },
+    ),
+}
+"""By factory. Left diffusers' names, right those of the official release, which ComfyUI keeps."""
+
+
 def _component(
     name: str, folders: tuple[str, ...], architecture: Architecture, *, memory: str = "", **params: int
 ) -> ComponentSpec:
@@ -70,6 +95,7 @@ def _component(
         params=params,
         parameters=architecture.parameters,
         activation=f"fv_ltx2.memory:{memory or name}",
+        adapters=_NAMES.get(name),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fv_core.card import (
+    AdapterNames,
     CheckpointManifest,
     ComponentSpec,
     Defaults,
@@ -19,6 +20,7 @@ from fv_core.card import (
     derive,
 )
 from fv_core.request import Modality, Size, TaskType
+from fv_wan_causal.official import BLOCK_NAMES, NAMES
 from fv_wan_causal.programs import from_pixels, from_text
 
 SEMANTICS: Final = "causal.renoise/v1"
@@ -84,6 +86,7 @@ def _components(
             params={"max_length": 512},
             parameters=parameters[0],
             activation="fv_wan_causal.memory:text_encoder",
+            adapters=AdapterNames(prefixes=("text_encoder.",)),
         ),
         "transformer": ComponentSpec(
             load="fv_wan_causal.loading:denoiser",
@@ -92,6 +95,10 @@ def _components(
             parameters=parameters[1],
             activation="fv_wan_causal.memory:denoiser",
             convert="fv_wan_causal.convert:transformer",
+            adapters=AdapterNames(
+                prefixes=("transformer.", "diffusion_model.", "lora_unet_"),
+                original={ours: theirs for theirs, ours in (NAMES | BLOCK_NAMES).items()},
+            ),
         ),
         "vae": ComponentSpec(
             load="fv_wan_causal.loading:vae",

@@ -9,38 +9,11 @@ from typing import Final
 from torch import Tensor
 
 from fv_core.errors import WeightsError
+from fv_wan_causal.official import BLOCK_NAMES, NAMES
 
 _SECTIONS: Final = ("generator_ema", "generator")
 _PREFIX: Final = "model."
 
-_NAMES: Final = {
-    "patch_embedding": "patch_embedding",
-    "time_embedding.0": "condition_embedder.time_embedder.linear_1",
-    "time_embedding.2": "condition_embedder.time_embedder.linear_2",
-    "time_projection.1": "condition_embedder.time_proj",
-    "text_embedding.0": "condition_embedder.text_embedder.linear_1",
-    "text_embedding.2": "condition_embedder.text_embedder.linear_2",
-    "head.head": "proj_out",
-    "head.modulation": "scale_shift_table",
-}
-_BLOCK_NAMES: Final = {
-    "self_attn.q": "attn1.to_q",
-    "self_attn.k": "attn1.to_k",
-    "self_attn.v": "attn1.to_v",
-    "self_attn.o": "attn1.to_out.0",
-    "self_attn.norm_q": "attn1.norm_q",
-    "self_attn.norm_k": "attn1.norm_k",
-    "cross_attn.q": "attn2.to_q",
-    "cross_attn.k": "attn2.to_k",
-    "cross_attn.v": "attn2.to_v",
-    "cross_attn.o": "attn2.to_out.0",
-    "cross_attn.norm_q": "attn2.norm_q",
-    "cross_attn.norm_k": "attn2.norm_k",
-    "norm3": "norm2",  # the one with weights; its number differs
-    "ffn.0": "ffn.net.0.proj",
-    "ffn.2": "ffn.net.2",
-    "modulation": "scale_shift_table",
-}
 _BLOCK: Final = re.compile(r"blocks\.(\d+)\.(.+)")
 
 
@@ -76,9 +49,9 @@ def diffusers_name(key: str) -> str | None:
         stem, _, leaf = key.rpartition(".")
         leaf = f".{leaf}"
     if block := _BLOCK.fullmatch(stem):
-        name = _BLOCK_NAMES.get(block[2])
+        name = BLOCK_NAMES.get(block[2])
         return None if name is None else f"blocks.{block[1]}.{name}{leaf}"
-    name = _NAMES.get(stem)
+    name = NAMES.get(stem)
     return None if name is None else f"{name}{leaf}"
 
 
