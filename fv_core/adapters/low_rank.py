@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fv_core.adapters.alpha import Strength
+from fv_core.loop.rowwise import by_sample, is_rowwise
 
 _LEAST_ROWS = 4
 """Products of fewer rows take another kernel on CPUs, so that a row's bits would depend on its neighbours."""
@@ -49,11 +49,11 @@ def applied(module: nn.Module, parts: Mapping[str, Sequence[Part]], *, invariant
 @contextmanager
 def _hooked(layer: nn.Module, parts: Sequence[Part], invariant: bool) -> Iterator[None]:
     def add(layer: nn.Module, args: tuple[Any, ...], result: Tensor) -> Tensor:
-        x, dtype = args[0], result.dtype
+        x, total = args[0], result
         for factors, scale in parts:
             x = x.to(factors.down.dtype)
-            result = result + _product(layer, x, factors, invariant) * factors.strength.scaling(scale)
-        return result.to(dtype)
+            total = total + _product(layer, x, factors, invariant) * factors.strength.scaling(scale)
+        return result.copy_(total)  # in its dtype, and as it lies in memory, which kernels after it look at
 
     handle = layer.register_forward_hook(add)
     try:
@@ -63,23 +63,25 @@ def _hooked(layer: nn.Module, parts: Sequence[Part], invariant: bool) -> Iterato
 
 
 def _product(layer: nn.Module, x: Tensor, factors: LowRank, invariant: bool) -> Tensor:
+    """Where a row must not depend on its neighbours: sample by sample in layers that compute so, else in many rows."""
+    if is_rowwise(layer):
+        return by_sample(lambda sample: _plain(layer, sample, factors), x)
+    few = _LEAST_ROWS - x[..., 0].numel()
+    if invariant and few > 0 and isinstance(layer, nn.Linear):
+        return _padded(layer, x, factors, few)
+    return _plain(layer, x, factors)
+
+
+def _plain(layer: Any, x: Tensor, factors: LowRank) -> Tensor:
     if isinstance(layer, nn.Linear):
-        return _rows(x, factors) if invariant else F.linear(F.linear(x, factors.down), factors.up)
-    if invariant and len(x) > 1:  # a convolution may choose its kernel by the number of samples
-        return torch.cat([_convolved(layer, one, factors) for one in x.split(1)])
-    return _convolved(layer, x, factors)
-
-
-def _rows(x: Tensor, factors: LowRank) -> Tensor:
-    flat = x.reshape(-1, x.shape[-1])
-    if (lacking := _LEAST_ROWS - len(flat)) > 0:
-        flat = F.pad(flat, (0, 0, 0, lacking))
-    product = F.linear(F.linear(flat, factors.down), factors.up)
-    return product[: x[..., 0].numel()].view(*x.shape[:-1], -1)
-
-
-def _convolved(layer: Any, x: Tensor, factors: LowRank) -> Tensor:
+        return F.linear(F.linear(x, factors.down), factors.up)
     convolve: Any = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[factors.down.ndim]
     low = convolve(x, factors.down, None, layer.stride, layer.padding, layer.dilation)
     product: Tensor = convolve(low, factors.up)
     return product
+
+
+def _padded(layer: nn.Module, x: Tensor, factors: LowRank, lacking: int) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    product = _plain(layer, F.pad(rows, (0, 0, 0, lacking)), factors)
+    return product[: len(rows)].view(*x.shape[:-1], -1)

@@ -53,6 +53,16 @@ def sharing(calls: Sequence[ResolvedCall]) -> Iterator[None]:
         _samples.reset(token)
 
 
+def is_rowwise(layer: nn.Module) -> bool:
+    """Whether `rowwise` has prepared the layer."""
+    return type(layer) in _ROWWISE.values()
+
+
+def by_sample(function: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
+    """`function` of each sample of a prepared layer's input by itself, where several share the forward."""
+    return _one_by_one(function, batch, _among(batch))
+
+
 class _Linear(nn.Linear):
     def forward(self, rows: Tensor) -> Tensor:
         samples = _among(rows)
