@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fv_core.card import ModelCard
-from fv_core.program import LoopNode
+from fv_core.program import LoopNode, Node
 from fv_core.request import Numerics, ResolvedRequest, Size
 from fv_core.runtime.cost import LEARNS, CostModel
 from fv_core.runtime.estimate import component_ids
@@ -54,11 +55,23 @@ class Pricing:
         """The nodes that the request runs, in the program's order."""
         loops = build_loops(card)
         latent = card.geometry(request.size, request.frames).latent
-        positions = float(latent[-1] * latent[-2] * latent[-3])
-
-        def of(node: object) -> NodeSteps:
-            ...
-        raise NotImplementedError
+        return tuple(
+            NodeSteps(
+                node=node.id,
+                key=StepKey(
+                    model=card.model_id,
+                    node=node.id,
+                    size=request.size,
+                    frames=request.frames,
+                    numerics=request.numerics,
+                    dtype=dtype,
+                    device=device,
+                    work=float(math.prod(latent[1:]) * _parameters(card, node)),
+                ),
+                total=loops[node.loop].total(request) if isinstance(node, LoopNode) else 1,
+            )
+            for node in card.programs[request.task].active(request)
+        )
 
     def observe(self, key: StepKey, jobs: int, seconds: float) -> None:
         """Takes in what a step that so many jobs took together lasted."""
@@ -75,3 +88,7 @@ class Pricing:
     def _guess(self, key: Hashable) -> float:
         assert isinstance(key, StepKey)
         return key.work * self._per_work
+
+
+def _parameters(card: ModelCard, node: Node) -> int:
+    return max(1, sum(card.components[one].parameters for one in component_ids(card, node)))

@@ -52,7 +52,7 @@ class LeastRemaining:
 
     def next(self, candidates: Sequence[C], now: float) -> Sequence[C]:
         self._promote(candidates, now)
-        ranked = sorted(candidates, key=_rank)
+        ranked = sorted(candidates, key=rank)
         self._turn = None
         if self._promoted and (self._credit >= 0 or len(self._promoted) == len(candidates)):
             self._turn = next(iter(self._promoted))
@@ -77,5 +77,6 @@ class LeastRemaining:
                 self._promoted[one.id] = None
 
 
-def _rank(one: Candidate) -> tuple[float, float, str]:
+def rank(one: Candidate) -> tuple[float, float, str]:
+    """Who leaves sooner ranks first; of equals who came first."""
     return (one.remaining / WEIGHTS[one.priority], one.arrived, one.id)

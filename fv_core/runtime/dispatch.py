@@ -1,0 +1,210 @@
+"""Drives the jobs of one engine: who runs, whose step is next, who makes room.
+
+A job that does not run is a snapshot: before its first step, while it has made room for another, and after a crash.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from fv_core.errors import Cancelled, FvError
+from fv_core.request import CancelScope, Failed, RequestEvent, StepDone
+from fv_core.request.priority import Priority
+from fv_core.runtime.faults import unforeseen
+from fv_core.runtime.job import Job, Observer, advance
+from fv_core.runtime.pricing import NodeSteps, Pricing
+from fv_core.runtime.scheduler.contract import Scheduler
+from fv_core.runtime.scheduler.joining import Joining
+from fv_core.runtime.scheduler.remaining import LeastRemaining, rank
+from fv_core.runtime.snapshot import RequestSnapshot
+
+NO_ROOM_NOW: Final = "FV405"
+
+
+class Starts(Protocol):
+    """What a dispatcher asks of its engine."""
+
+    def resume(
+        self, taken: RequestSnapshot, *, cancel: CancelScope | None = None, observer: Observer | None = None
+    ) -> Job: ...
+
+    def snapshot(self, job: Job) -> RequestSnapshot: ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """A job from its acceptance to its end; a `Candidate` of the scheduler.
+
+    Either `job` runs or `resting` is what it was when it last ran.
+    """
+
+    id: str
+    resting: RequestSnapshot | None
+    steps: Sequence[NodeSteps]
+    priority: Priority
+    arrived: float
+    cost: float
+    cancel: CancelScope
+    pricing: Pricing
+    tell: Observer
+    deadline: float | None = None
+    job: Job | None = None
+    error: FvError | None = None
+    served: float = 0.0
+    rows: int = 1
+    done: dict[str, int] = field(default_factory=dict)
+    turn: str = ""
+    last_s: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        return self.error is not None or (self.job is not None and self.job.done)
+
+    @property
+    def remaining(self) -> float:
+        return self.pricing.left(self.steps, self.done)
+
+    @property
+    def key(self) -> Hashable:
+        """That of the node whose turn it is."""
+        return self.node.key
+
+    @property
+    def node(self) -> NodeSteps:
+        return next((one for one in self.steps if one.node == self.turn), self.steps[0])
+
+    def observe(self, event: RequestEvent) -> None:
+        """Follows the job, and hands its events on."""
+        if isinstance(event, StepDone):
+            self.done[event.node] = event.step
+            self.last_s = event.seconds
+        self.tell(event)
+
+
+class Dispatcher:
+    """Takes one step after another. One thread drives it."""
+
+    def __init__(
+        self,
+        engine: Starts,
+        *,
+        pricing: Pricing,
+        scheduler: Scheduler | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._pricing = pricing
+        self._scheduler = scheduler or LeastRemaining(Joining(times=pricing.times))
+        self._clock = clock
+        self._entries: list[Entry] = []
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """Those that are not over, in the order of their arrival."""
+        return tuple(self._entries)
+
+    def add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+
+    def round(self) -> tuple[Entry, ...]:
+        """One step of those whose turn it is; the entries that are over now.
+
+        Nothing is left to do when `entries` is empty.
+        """
+        self._drop_cancelled()
+        if chosen := self._runnable():
+            self._step(chosen)
+        ended = tuple(entry for entry in self._entries if entry.over)
+        self._entries = [entry for entry in self._entries if not entry.over]
+        return ended
+
+    def _runnable(self) -> list[Entry]:
+        """Those who step next, all of them running; the first has made itself room where that was needed."""
+        while candidates := [one for one in self._entries if not one.over]:
+            first, *others = self._scheduler.next(candidates, self._clock())
+            if self._start(first, making_room=True):
+                return [first, *(one for one in others if self._start(one, making_room=False))]
+        return []
+
+    def _start(self, entry: Entry, *, making_room: bool) -> bool:
+        """Whether the entry runs now."""
+        while entry.job is None and entry.error is None:
+            assert entry.resting is not None
+            try:
+                entry.job = self._engine.resume(entry.resting, cancel=entry.cancel, observer=entry.observe)
+            except Exception as error:
+                fault = unforeseen(error, f"the start of job {entry.id}")
+                if fault.code != NO_ROOM_NOW:
+                    self._fail(entry, fault)
+                elif not making_room:
+                    return False
+                elif not self._make_room(entry):
+                    self._fail(entry, fault)
+                continue
+            if not entry.done:
+                entry.job.announce()
+            entry.resting, entry.turn = None, entry.job.run.turn
+        return entry.error is None
+
+    def _make_room(self, entry: Entry) -> bool:
+        """Lets the running job that ranks last rest in host memory; False if none runs."""
+        resting = max(self._running(), key=rank, default=None)
+        if resting is None:
+            return False
+        assert resting.job is not None
+        try:
+            resting.resting = self._engine.snapshot(resting.job)
+        except FvError as error:
+            self._fail(resting, error)
+        else:
+            resting.job.close()
+            resting.job = None
+        return True
+
+    def _step(self, chosen: Sequence[Entry]) -> None:
+        node, began = chosen[0].node, self._clock()
+        advance([entry.job for entry in chosen if entry.job is not None])
+        seconds = self._clock() - began
+        for entry in chosen:
+            assert entry.job is not None
+            entry.served += seconds
+            entry.error = entry.job.error
+            if not entry.over:
+                entry.turn = entry.job.run.turn
+        if all(entry.error is None for entry in chosen):
+            self._pricing.observe(node.key, len(chosen), sum(entry.last_s for entry in chosen))
+        self._scheduler.ran(chosen, seconds)
+
+    def _running(self) -> list[Entry]:
+        return [entry for entry in self._entries if entry.job is not None and not entry.over]
+
+    def _drop_cancelled(self) -> None:
+        now = self._clock()
+        for entry in self._entries:
+            try:
+                entry.cancel.check(entry.id)
+                if entry.deadline is not None and now > entry.deadline:
+                    raise _late(entry.id)
+            except Cancelled as cancelled:
+                if not entry.over:
+                    self._fail(entry, cancelled)
+
+    def _fail(self, entry: Entry, error: FvError) -> None:
+        entry.error, entry.resting = error, None
+        if entry.job is not None:
+            entry.job.fail(error)
+        else:
+            entry.tell(Failed(request_id=entry.id, code=error.code, message=error.message))
+
+
+
+def _late(ident: str) -> Cancelled:
+    return Cancelled(
+        "FV512",
+        name=f"job {ident}",
+        rule="was not done by its deadline",
+        remedy="Give it more time, a higher priority, or fewer steps.",
+    )
