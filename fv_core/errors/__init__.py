@@ -114,7 +114,9 @@ class RunError(FvError):
 
 
 class Cancelled(RunError):
-    """The caller cancelled the request."""
+    """The caller cancelled the request. `partial` holds the `MediaChunk`s that were final by then, in order."""
+
+    partial: tuple[object, ...] = ()
 
 
 class ParityError(FvError):

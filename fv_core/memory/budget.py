@@ -61,14 +61,8 @@ class Budget:
         Raises:
             ResourceError: FV401, more than the device has for all; FV405, more than is free now.
         """
+        self.check(claims, what=what)
         needed = total(claims)
-        if needed > self.capacity:
-            raise ResourceError(
-                "FV401",
-                name=what,
-                rule=f"needs {shown(needed)} on {self.device}, where {shown(self.capacity)} are available",
-                remedy="Use a smaller size, fewer frames, offload=component on an accelerator, or allow more `memory`.",
-            )
         if (lacking := self.lacking(claims)) > 0:
             raise ResourceError(
                 "FV405",
@@ -78,6 +72,18 @@ class Budget:
                 remedy="Close a job that is done, or let `Engine.run_many` start it when there is room.",
             )
         return self.book(owner, claims)
+
+    def check(self, claims: Sequence[Claim], *, what: str) -> None:
+        """Raises:
+        ResourceError: FV401, as `reserve`.
+        """
+        if (needed := total(claims)) > self.capacity:
+            raise ResourceError(
+                "FV401",
+                name=what,
+                rule=f"needs {shown(needed)} on {self.device}, where {shown(self.capacity)} are available",
+                remedy="Use a smaller size, fewer frames, offload=component on an accelerator, or allow more `memory`.",
+            )
 
     def book(self, owner: str, claims: Sequence[Claim]) -> Ticket:
         """Enters memory that has been taken already, whether it fits or not."""

@@ -61,7 +61,7 @@ class AsyncEngine:
             deadline_s: seconds from now after which the job is cancelled.
 
         Raises:
-            ResourceError: FV409, as many jobs as are accepted at once are on their way. RunError: FV506, the engine
+            ResourceError: FV410, as many jobs as are accepted at once are on their way. RunError: FV506, the engine
                 is draining or closed. FvError: whatever refuses the request.
         """
         loop = asyncio.get_running_loop()
@@ -126,7 +126,10 @@ class AsyncEngine:
             raise _full(self._accepted)
         resting = self._engine.accept(request, numerics=numerics)
         cancel = CancelScope()
-        steps = self._engine.priced(resting.header.request, self._pricing)
+        instance = self._engine.instance(resting.header.request.model)
+        steps = self._pricing.steps(
+            instance.card, resting.header.request, dtype=str(instance.dtype), device=str(instance.device)
+        )
         job = AsyncJob(resting.header.request_id, cancel, loop)
         self._jobs[job.id] = job
         self._dispatcher.add(
@@ -187,7 +190,7 @@ def _shut(rule: str) -> RunError:
 
 def _full(most: int) -> ResourceError:
     return ResourceError(
-        "FV409",
+        "FV410",
         name="queue",
         value=most,
         rule="jobs are on their way, which is as many as this engine accepts",

@@ -204,12 +204,31 @@ class Engine:
         check_extensions(self._extensions, card, settled.request.numerics)
         instance = self._instance(card)
         plan = self._plan(card, settled.request)
-        name = f"r{next(self._ids)}-{self._name}"
         stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
-        job = self._job(name, plan, instance, stack, cancel, observer, settled.inputs.contents)
+        job = self._job(self._new_id(), plan, instance, stack, cancel, observer, settled.inputs.contents)
         with _closing_on_error(job):
             job.announce()
         return job
+
+    def accept(self, request: Request, *, numerics: Numerics | str | None = None) -> RequestSnapshot:
+        """The request before its first step, settled and with its inputs; `resume` starts it. Holds no memory.
+
+        Args:
+            numerics: for a request that does not say.
+
+        Raises:
+            FvError: the request is refused; FV401, it can never fit.
+        """
+        card, settled = self._settled(request, numerics)
+        check_extensions(self._extensions, card, settled.request.numerics)
+        instance = self._instance(card)
+        plan = self._plan(card, settled.request)
+        self._residency.check(plan, instance)
+        stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
+        with closing(RequestScope(self._new_id(), self._stores)) as scope:
+            contents = settled.inputs.contents
+            run = self._run(scope.owner, settled.request, instance, scope, contents, None, stack)
+            return snapshot.take(run, header_of(run))
 
     def snapshot(self, job: Job) -> RequestSnapshot:
         """The job between two steps, for any process with the same card.
@@ -422,23 +441,38 @@ class Engine:
         try:
             scope.own(self._residency.admit(request_id, plan, instance))
             instance.check(tuple(plan.weights))
-            run = RequestRun(
-                request_id,
-                plan.request,
-                instance,
-                scope,
-                cancel=cancel or CancelScope(),
-                extensions=self._extensions,
-                inputs={
-                    slot: torch.from_numpy(content).to(instance.device)
-                    for slot, content in (contents or {}).items()
-                },
-                adapters=adapters,
-            )
+            run = self._run(request_id, plan.request, instance, scope, contents, cancel, adapters)
         except BaseException:
             scope.close()
             raise
         return Job(run, observer)
+
+    def _run(
+        self,
+        request_id: str,
+        request: ResolvedRequest,
+        instance: ModelInstance,
+        scope: RequestScope,
+        contents: Mapping[str, Any] | None,
+        cancel: CancelScope | None,
+        adapters: AdapterStack,
+    ) -> RequestRun:
+        return RequestRun(
+            request_id,
+            request,
+            instance,
+            scope,
+            cancel=cancel or CancelScope(),
+            extensions=self._extensions,
+            inputs={
+                slot: torch.from_numpy(content).to(instance.device)
+                for slot, content in (contents or {}).items()
+            },
+            adapters=adapters,
+        )
+
+    def _new_id(self) -> str:
+        return f"r{next(self._ids)}-{self._name}"
 
 
 @contextmanager

@@ -67,9 +67,16 @@ class Residency:
             ResourceError: FV401, it can never fit; FV405, it does not fit beside the requests that are open now; FV403
                 or FV406, a model whose weights were changed cannot be put to sleep for it.
         """
-        request = plan.request
-        what = f"{request.model} at {request.size}, {request.frames} frames"
-        return self._reserve(owner, claims_of(plan, instance), instance, what=what)
+        return self._reserve(owner, claims_of(plan, instance), instance, what=_told(plan))
+
+    def check(self, plan: RunPlan, instance: ModelInstance) -> None:
+        """Reserves nothing.
+
+        Raises:
+            ResourceError: FV401, the request can never fit.
+        """
+        self.budget.capacity = self.capacity()
+        self.budget.check(claims_of(plan, instance), what=_told(plan))
 
     def sleep(self, instance: ModelInstance, components: Sequence[str], to: SleepIn) -> None:
         """Puts loaded components, all of them where none is named, to sleep.
@@ -211,3 +218,7 @@ def _named(instance: ModelInstance, components: Sequence[str]) -> tuple[str, ...
                 remedy="Name some of these, or none for all of them.",
             )
     return tuple(components) or known
+
+
+def _told(plan: RunPlan) -> str:
+    return f"{plan.request.model} at {plan.request.size}, {plan.request.frames} frames"

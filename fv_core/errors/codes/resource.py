@@ -43,4 +43,8 @@ RESOURCE: Final = (
         "The weights were changed after they were loaded, so where they came from no longer has them. "
         "`Engine.sleep` keeps them; `discard=True` gives the changes up.",
     ),
+    row(
+        "FV410", "queue is full", 4, 429, "queue_full",
+        "An engine takes on a limited number of jobs at once. Try again when one of them has ended.",
+    ),
 )  # fmt: skip

@@ -63,6 +63,10 @@ RUN: Final = (
         "says of its latent grid does not fit its decoder.",
     ),
     row(
+        "FV512", "deadline passed", 1, 504, "deadline_passed",
+        "The request was not done by the deadline that its caller gave, and was ended like a cancelled one.",
+    ),
+    row(
         "FV599", "internal error", 1, 500, "internal_error",
         "Something failed that fv did not foresee: a defect. `FV_DEBUG=1` shows the traceback.",
     ),
