@@ -5,9 +5,10 @@ Mix A: 90 % of jobs take 1 s, 10 % take 20 s. Mix C: half take 1 s, half take 5 
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from report import Goal, arguments, report, settled
@@ -15,7 +16,7 @@ from simulation import Kind, Simulated, SimulatedJob, arrivals, simulate
 
 from fv_core.runtime.cost import CostModel
 from fv_core.runtime.scheduler.baselines import Fifo, RoundRobin, Shortest, StaticBatch
-from fv_core.runtime.scheduler.contract import Scheduler
+from fv_core.runtime.scheduler.contract import Join, Scheduler
 from fv_core.runtime.scheduler.joining import Joining, alone
 from fv_core.runtime.scheduler.remaining import LeastRemaining
 
@@ -46,7 +47,7 @@ class Figures:
     at_once: float
 
 
-def _join(costs: CostModel, batching: bool) -> Callable[..., list]:
+def _join(costs: CostModel, batching: bool) -> Join:
     return Joining(times=costs) if batching else alone
 
 
@@ -54,7 +55,9 @@ def one_run(policy: str, mix: str, load: float, seed: int, *, batching: bool, co
     rng = random.Random(seed)
     costs = CostModel(prior=lambda key: 0.2)  # knows nothing of the kinds before it has seen them
     jobs: list[SimulatedJob] = []
-    stream = list(arrivals(MIXES[mix], load, count, rng))  # drawn first, so that every policy meets the same one
+    stream = list(
+        arrivals(MIXES[mix], load, count, rng)
+    )  # drawn first, so that every policy meets the same one
     done = simulate(stream, POLICIES[policy](costs, batching), costs, rng, ended=jobs.append)
     return measured(done, jobs)
 
@@ -76,26 +79,41 @@ def p95(ordered: Sequence[float]) -> float:
     return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
 
 
+COLUMNS = {
+    "mean": "mean",
+    "short_p95": "short p95",
+    "long_p95": "long p95",
+    "long_max": "long max",
+    "slowdown_p95": "slowdown p95",
+    "inflation": "work",
+    "at_once": "jobs at once",
+}
+
+
 def main() -> None:
     parser = arguments(__doc__, rounds=5, smoke_rounds=1)
     parser.add_argument("--jobs", type=int, help="jobs of each run; 600 if left out")
     args = settled(parser)
     count = args.jobs or (60 if args.smoke else 600)
-    header = ("mix", "load", "batching", "policy", "mean", "short p95", "long p95", "long max", "slowdown p95", "work", "jobs at once")  # fmt: skip
-    rows: list[Sequence[str]] = [header]
-    found: dict[tuple[str, float, bool, str], Figures] = {}
-    for mix in MIXES:
-        for load in LOADS:
-            for batching in (False, True):
-                for policy in POLICIES:
-                    if policy == "fifo + static batch" and not batching:
-                        continue
-                    runs = [one_run(policy, mix, load, seed, batching=batching, count=count) for seed in range(args.rounds)]  # fmt: skip
-                    told = Figures(**{name: statistics.mean(getattr(run, name) for run in runs) for name in Figures.__slots__})  # fmt: skip
-                    found[mix, load, batching, policy] = told
-                    rows.append((mix, f"{load:g}", "on" if batching else "off", policy, *(f"{getattr(told, n):.2f}" for n in Figures.__slots__)))  # fmt: skip
+    found = {case: averaged(*case, rounds=args.rounds, count=count) for case in cases()}
+    rows: list[Sequence[str]] = [("mix", "load", "batching", "policy", *COLUMNS.values())]
+    for (mix, load, batching, policy), told in found.items():
+        numbers = (f"{getattr(told, name):.2f}" for name in COLUMNS)
+        rows.append((mix, f"{load:g}", "on" if batching else "off", policy, *numbers))
     figures, goals = compared(found)
     report("scheduling", rows, figures, goals, args)
+
+
+def cases() -> Iterator[tuple[str, float, bool, str]]:
+    """Mix, load, whether jobs may share steps, and policy."""
+    for mix, load, batching, policy in itertools.product(MIXES, LOADS, (False, True), POLICIES):
+        if batching or policy != "fifo + static batch":
+            yield mix, load, batching, policy
+
+
+def averaged(mix: str, load: float, batching: bool, policy: str, *, rounds: int, count: int) -> Figures:
+    runs = [one_run(policy, mix, load, seed, batching=batching, count=count) for seed in range(rounds)]
+    return Figures(**{name: statistics.mean(getattr(run, name) for run in runs) for name in COLUMNS})
 
 
 def compared(
@@ -112,9 +130,7 @@ def compared(
         "A_mean_over_fifo": 0.5, "A_short_p95_over_fifo": 0.25, "A_long_p95_over_fifo": 1.4,
         "C_short_p95_over_fifo": 0.25, "C_mean_over_fifo": 0.8, "work_inflation": 1.03,
     }  # fmt: skip
-    return figures, [
-        Goal(figure=name, at_most=True, limit=limit) for name, limit in limits.items()
-    ]
+    return figures, [Goal(figure=name, at_most=True, limit=limit) for name, limit in limits.items()]
 
 
 if __name__ == "__main__":

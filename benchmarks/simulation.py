@@ -79,9 +79,15 @@ class Simulated:
         return self.busy / self.work
 
 
-def arrivals(mix: Sequence[Kind], load: float, count: int, rng: random.Random) -> Iterator[tuple[float, Kind]]:
+def arrivals(
+    mix: Sequence[Kind], load: float, count: int, rng: random.Random
+) -> Iterator[tuple[float, Kind]]:
     """A Poisson stream of `count` jobs."""
-    rate, shares, now = load / sum(kind.share * kind.seconds for kind in mix), [kind.share for kind in mix], 0.0
+    rate, shares, now = (
+        load / sum(kind.share * kind.seconds for kind in mix),
+        [kind.share for kind in mix],
+        0.0,
+    )
     for _ in range(count):
         now += rng.expovariate(rate)
         yield now, rng.choices(mix, shares)[0]

@@ -58,6 +58,11 @@ class AsyncJob:
         """Takes the outcome from the engine's thread."""
         self._loop.call_soon_threadsafe(self._settle, outcome)
 
+    def fail(self, error: FvError) -> None:
+        """Ends a job that could not be taken up; only from the engine's thread."""
+        self.tell(Failed(request_id=self.id, code=error.code, message=error.message))
+        self.end(error)
+
     def _take(self, event: RequestEvent) -> None:
         if isinstance(event, MediaChunk):
             self._chunks.append(event)

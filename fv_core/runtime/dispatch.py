@@ -15,6 +15,7 @@ from fv_core.request import CancelScope, Failed, RequestEvent, StepDone
 from fv_core.request.priority import Priority
 from fv_core.runtime.faults import unforeseen
 from fv_core.runtime.job import Job, Observer, advance
+from fv_core.runtime.keeper import Keeper
 from fv_core.runtime.pricing import NodeSteps, Pricing
 from fv_core.runtime.scheduler.contract import Scheduler
 from fv_core.runtime.scheduler.joining import Joining
@@ -38,7 +39,7 @@ class Starts(Protocol):
 class Entry:
     """A job from its acceptance to its end; a `Candidate` of the scheduler.
 
-    Either `job` runs or `resting` is what it was when it last ran.
+    Either `job` runs or `resting` is what it was when it last ran. `unkept` is why it could not be stored last.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Entry:
     tell: Observer
     deadline: float | None = None
     job: Job | None = None
+    unkept: FvError | None = None
     error: FvError | None = None
     served: float = 0.0
     rows: int = 1
@@ -93,11 +95,13 @@ class Dispatcher:
         *,
         pricing: Pricing,
         scheduler: Scheduler | None = None,
+        keeper: Keeper | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._pricing = pricing
         self._scheduler = scheduler or LeastRemaining(Joining(times=pricing.times))
+        self._keeper = keeper
         self._clock = clock
         self._entries: list[Entry] = []
 
@@ -107,6 +111,7 @@ class Dispatcher:
         return tuple(self._entries)
 
     def add(self, entry: Entry) -> None:
+        """Takes a job on. With a keeper it is stored already."""
         self._entries.append(entry)
 
     def round(self) -> tuple[Entry, ...]:
@@ -162,6 +167,7 @@ class Dispatcher:
         else:
             resting.job.close()
             resting.job = None
+            self._keep(resting, resting.resting)
         return True
 
     def _step(self, chosen: Sequence[Entry]) -> None:
@@ -174,9 +180,15 @@ class Dispatcher:
             entry.error = entry.job.error
             if not entry.over:
                 entry.turn = entry.job.run.turn
+                if self._keeper is not None and self._keeper.due(entry.id):
+                    self._keep(entry, self._engine.snapshot(entry.job))
         if all(entry.error is None for entry in chosen):
             self._pricing.observe(node.key, len(chosen), sum(entry.last_s for entry in chosen))
         self._scheduler.ran(chosen, seconds)
+
+    def _keep(self, entry: Entry, snapshot: RequestSnapshot) -> None:
+        if self._keeper is not None and (failed := self._keeper.put(entry.id, snapshot)) is not None:
+            entry.unkept = failed
 
     def _running(self) -> list[Entry]:
         return [entry for entry in self._entries if entry.job is not None and not entry.over]
@@ -198,7 +210,6 @@ class Dispatcher:
             entry.job.fail(error)
         else:
             entry.tell(Failed(request_id=entry.id, code=error.code, message=error.message))
-
 
 
 def _late(ident: str) -> Cancelled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,7 +51,9 @@ class Pricing:
         self._per_work = SLOW
         self.times = CostModel(prior=self._guess)
 
-    def steps(self, card: ModelCard, request: ResolvedRequest, *, dtype: str, device: str) -> tuple[NodeSteps, ...]:
+    def steps(
+        self, card: ModelCard, request: ResolvedRequest, *, dtype: str, device: str
+    ) -> tuple[NodeSteps, ...]:
         """The nodes that the request runs, in the program's order."""
         loops = build_loops(card)
         latent = card.geometry(request.size, request.frames).latent
@@ -78,7 +80,7 @@ class Pricing:
         self.times.observe(key, jobs, seconds)
         self._per_work += LEARNS * (seconds / jobs / key.work - self._per_work)
 
-    def left(self, steps: tuple[NodeSteps, ...], done: Mapping[str, int]) -> float:
+    def left(self, steps: Sequence[NodeSteps], done: Mapping[str, int]) -> float:
         """Predicted seconds of what is left, alone; `done` counts the steps of each node that has begun."""
         return sum(
             (one.total - min(done.get(one.node, 0), one.total)) * self.times.step_seconds(one.key, 1)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from fv_core.runtime.scheduler.contract import C, Candidate
+from fv_core.runtime.scheduler.contract import C, Candidate, Join
 from fv_core.runtime.scheduler.joining import alone
 
 
 class Fifo:
     """First come, first served, each to its end."""
 
-    def __init__(self, join: Callable[[Sequence[C]], list[C]] = alone) -> None:
+    def __init__(self, join: Join = alone) -> None:
         self._join = join
 
     def next(self, candidates: Sequence[C], now: float) -> Sequence[C]:
@@ -25,13 +25,15 @@ class Shortest(Fifo):
     """The job with the least cost first, to its end: shortest job first without preemption."""
 
     def next(self, candidates: Sequence[C], now: float) -> Sequence[C]:
-        return self._join(sorted(candidates, key=lambda one: (one.served == 0, one.cost, one.arrived, one.id)))
+        return self._join(
+            sorted(candidates, key=lambda one: (one.served == 0, one.cost, one.arrived, one.id))
+        )
 
 
 class RoundRobin(Fifo):
     """A step of each in turn."""
 
-    def __init__(self, join: Callable[[Sequence[C]], list[C]] = alone) -> None:
+    def __init__(self, join: Join = alone) -> None:
         super().__init__(join)
         self._turns = 0
         self._last: dict[str, int] = {}
@@ -49,7 +51,7 @@ class RoundRobin(Fifo):
 class StaticBatch:
     """First come, first served, in batches that are formed from those who wait and stay together to their end."""
 
-    def __init__(self, join: Callable[[Sequence[C]], list[C]]) -> None:
+    def __init__(self, join: Join) -> None:
         self._join = join
         self._batch: frozenset[str] = frozenset()
 

@@ -72,3 +72,9 @@ class Scheduler(Protocol):
     def ran(self, jobs: Sequence[Candidate], seconds: float) -> None:
         """Tells that `jobs` took a step together, which lasted `seconds`."""
         ...
+
+
+class Join(Protocol):
+    """Who takes a step along with the first of `ranked`, which are at least one; the first is among them."""
+
+    def __call__(self, ranked: Sequence[C]) -> list[C]: ...

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from fv_core.request.priority import Priority
-from fv_core.runtime.scheduler.contract import C, Candidate
+from fv_core.runtime.scheduler.contract import C, Candidate, Join
 from fv_core.runtime.scheduler.joining import alone
 
 WEIGHTS: Final[Mapping[Priority, float]] = MappingProxyType(
@@ -41,9 +41,7 @@ class Patience:
 class LeastRemaining:
     """Ranks by remaining seconds over the weight of the class, so that what can leave soon leaves first."""
 
-    def __init__(
-        self, join: Callable[[Sequence[C]], list[C]] = alone, *, patience: Patience | None = None
-    ) -> None:
+    def __init__(self, join: Join = alone, *, patience: Patience | None = None) -> None:
         self._join = join
         self._patience = patience or Patience()
         self._promoted: dict[str, None] = {}

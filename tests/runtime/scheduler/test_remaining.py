@@ -91,9 +91,7 @@ def test_without_promotion_the_bound_does_not_hold() -> None:
     assert overdue(Patience(costs=1e9), batching=False, count=10_000, promised=Patience()) > 0
 
 
-def overdue(
-    patience: Patience, *, batching: bool, count: int, promised: Patience | None = None
-) -> int:
+def overdue(patience: Patience, *, batching: bool, count: int, promised: Patience | None = None) -> int:
     """How many jobs end later than `promised` says, where the short ones alone are more than the device can take."""
     mix = (replace(MIXES["A"][0], share=0.98), replace(MIXES["A"][1], share=0.02))
     costs, rng = CostModel(prior=lambda key: 0.2), random.Random(0)
