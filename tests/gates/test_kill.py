@@ -1,0 +1,61 @@
+"""kill -9 at random moments under mixed load: every accepted job ends with the bytes that it has alone."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fv_core import Engine
+from fv_core.runtime.job_store import JobStore
+
+SCRIPT = Path(__file__).with_name("crashing.py")
+sys.path.insert(0, str(SCRIPT.parent))
+
+from crashing import REQUESTS, told
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "going\n"
+    return process
+
+
+def test_every_accepted_job_ends_with_its_bytes(tmp_path: Path, soak: bool) -> None:
+    rng = random.Random(0)
+    kills = 0
+    for _ in range(40 if soak else 3):
+        process = start(tmp_path)
+        try:
+            process.wait(timeout=rng.uniform(0.05, 1.2))
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+    assert start(tmp_path).wait() == 0
+    assert kills
+    assert JobStore(tmp_path / "jobs").jobs() == ()
+    torch.set_num_threads(1)
+    with Engine(device="cpu") as engine:
+        alone = {f"{one.seed}-{str(one.model).replace('/', '-')}": told(engine.run(one)) for one in REQUESTS}
+    assert {path.name: path.read_text() for path in (tmp_path / "done").iterdir()} == alone
+
+
+def test_a_chunk_is_emitted_once_whatever_is_run_twice(tmp_path: Path) -> None:
+    store, part = JobStore(tmp_path), np.zeros((1, 2, 2, 3), dtype=np.uint8)
+    (tmp_path / "r1").mkdir()
+    assert [store.emit("r1", "video", index, part) for index in (0, 1, 0, 1, 2)] == [True, True, False, False, True]
+    assert len(list(store.emitted("r1", "video"))) == 3
