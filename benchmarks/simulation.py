@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fv_core.request.priority import Priority
+from fv_core.request import Priority
 from fv_core.runtime.cost import CostModel
 from fv_core.runtime.scheduler.contract import Scheduler
 

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
         ModalPart,
         Numerics,
         OutputSpec,
+        Priority,
         Request,
         RequestEvent,
         Started,
         StepDone,
         TaskType,
     )
+    from fv_core.runtime.async_engine import AsyncEngine
     from fv_core.runtime.engine import Engine
     from fv_core.runtime.generate import generate
     from fv_core.runtime.together import Result
@@ -58,12 +60,14 @@ _HOMES = {
         "Modality",
         "Numerics",
         "OutputSpec",
+        "Priority",
         "Request",
         "RequestEvent",
         "Started",
         "StepDone",
         "TaskType",
     ),
+    "fv_core.runtime.async_engine": ("AsyncEngine",),
     "fv_core.runtime.engine": ("Engine",),
     "fv_core.runtime.generate": ("generate",),
     "fv_core.runtime.together": ("Result",),
@@ -72,6 +76,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Adapter",
+    "AsyncEngine",
     "Audio",
     "CancelScope",
     "Cancelled",
@@ -91,6 +96,7 @@ __all__ = [
     "ModelCard",
     "Numerics",
     "OutputSpec",
+    "Priority",
     "RecipeSpec",
     "Request",
     "RequestEvent",

@@ -3,6 +3,7 @@
 from fv_core.request.adapter import Adapter, BoundAdapter, UsedAdapter
 from fv_core.request.cancel import CancelScope
 from fv_core.request.events import Failed, Finished, Loading, MediaChunk, RequestEvent, Started, StepDone
+from fv_core.request.priority import Priority
 from fv_core.request.request import EVERYTHING, Numerics, OutputSpec, Request, ResolvedRequest, Size
 from fv_core.request.task import Modality, ModalPart, TaskType, UsedInput
 from fv_core.request.used import Environment, Used
@@ -22,6 +23,7 @@ __all__ = [
     "Modality",
     "Numerics",
     "OutputSpec",
+    "Priority",
     "Request",
     "RequestEvent",
     "ResolvedRequest",

@@ -14,8 +14,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from fv_core.errors import FvError, RequestError, ResourceError, RunError
 from fv_core.media import Clip
-from fv_core.request import CancelScope, MediaChunk, Numerics, Request, RequestEvent
-from fv_core.request.priority import Priority
+from fv_core.request import CancelScope, MediaChunk, Numerics, Priority, Request, RequestEvent
 from fv_core.runtime.async_job import AsyncJob
 from fv_core.runtime.dispatch import Dispatcher, Entry
 from fv_core.runtime.engine import Engine
@@ -24,8 +23,8 @@ from fv_core.runtime.job import Job
 from fv_core.runtime.job_store import JobStore
 from fv_core.runtime.keeper import EVERY_S, Keeper
 from fv_core.runtime.pricing import Pricing
-from fv_core.runtime.scope import Counters
 from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.stores import Counters
 
 T = TypeVar("T")
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from fv_core.errors import Cancelled, FvError
-from fv_core.request import CancelScope, Failed, RequestEvent, StepDone
-from fv_core.request.priority import Priority
+from fv_core.request import CancelScope, Failed, Priority, RequestEvent, StepDone
 from fv_core.runtime.faults import unforeseen
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.keeper import Keeper

@@ -47,7 +47,8 @@ async def main(folder: Path) -> None:
             for request in REQUESTS:
                 jobs.append(await engine.submit(request))
             (folder / "accepted").touch()
-        print("going", flush=True)
+        sys.stdout.write("going\n")
+        sys.stdout.flush()
         await asyncio.gather(*(take(engine, job, folder) for job in jobs))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Protocol, TypeVar
 
-from fv_core.request.priority import Priority
+from fv_core.request import Priority
 
 
 class Candidate(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from fv_core.request.priority import Priority
+from fv_core.request import Priority
 from fv_core.runtime.scheduler.contract import C, Candidate, Join
 from fv_core.runtime.scheduler.joining import alone
 

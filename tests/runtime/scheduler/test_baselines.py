@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fv_core.request.priority import Priority
+from fv_core.request import Priority
 from fv_core.runtime.scheduler.baselines import Fifo, RoundRobin, Shortest, StaticBatch
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fv_core.request.priority import Priority
+from fv_core.request import Priority
 from fv_core.runtime.scheduler.joining import PAYS, Joining
 
 
