@@ -18,6 +18,15 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 KEYS = {"name", "smoke", "met", "figures", "goals", "reached"}
 FIGURES = {
     "batching": {"fast_at_8", "exact_at_8", "exact_over_fast", "two_workers_at_8", "large_fast_at_8"},
+    "scheduling": {
+        "A_mean_over_fifo",
+        "A_short_p95_over_fifo",
+        "A_long_p95_over_fifo",
+        "C_mean_over_fifo",
+        "C_short_p95_over_fifo",
+        "C_long_p95_over_fifo",
+        "work_inflation",
+    },
     "startup": {"help_ms", "models_ms", "refusal_ms", "import_ms", "import_wan_pipeline_ms"},
     "step_overhead": {"bare_step_ms", "engine_over_bare", "pipeline_over_fv"},
 }
@@ -33,7 +42,7 @@ def run(name: str, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_benchmark_is_tried_here() -> None:
-    assert {path.stem for path in FOLDER.glob("*.py")} == FIGURES.keys() | {"device", "report"}
+    assert {path.stem for path in FOLDER.glob("*.py")} == FIGURES.keys() | {"device", "report", "simulation"}
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -57,7 +57,7 @@ def test_a_row_fits_its_group(code: str) -> None:
     assert entry.code == code
     assert entry.exit_code in EXIT_CODES[code[2]]
     assert 400 <= entry.http_status < 600
-    assert (entry.http_status < 500) == (entry.exit_code in (2, 130) or entry.http_status == 409)
+    assert (entry.http_status < 500) == (entry.exit_code in (2, 130) or entry.http_status in (409, 429))
     assert entry.wire_code.replace("_", "").isalpha()
     assert not entry.title.endswith(".")
     assert entry.explanation.endswith(".")
