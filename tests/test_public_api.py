@@ -9,6 +9,7 @@ import fv_wan21
 
 EXPORTED = [
     "Adapter",
+    "AsyncEngine",
     "Audio",
     "CancelScope",
     "Cancelled",
@@ -28,6 +29,7 @@ EXPORTED = [
     "ModelCard",
     "Numerics",
     "OutputSpec",
+    "Priority",
     "RecipeSpec",
     "Request",
     "RequestEvent",
