@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -75,10 +75,17 @@ class AdapterPool:
         self._held.move_to_end(key)
         return self._held[key]
 
-    def drop(self, model: str) -> None:
-        """Gives back all factors of a model."""
-        for key in [key for key in self._held if key.model == model]:
-            del self._held[key]
+    def drop(self, model: str, components: Sequence[str] = ()) -> None:
+        """Gives back the factors of a model, or of some of its components; they are loaded anew when needed."""
+        for key in list(self._held):
+            if key.model == model and (not components or key.component in components):
+                del self._held[key]
+
+    def evict(self, wanted: int) -> None:
+        """Gives back the least recently used until `wanted` bytes are freed or none is left."""
+        most = self.bytes - wanted
+        while self._held and self.bytes > most:
+            self._held.popitem(last=False)
 
     def clear(self) -> None:
         self._held.clear()

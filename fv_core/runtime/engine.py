@@ -15,38 +15,29 @@ import torch
 
 from fv_core.adapters.pool import AdapterPool
 from fv_core.card import ModelCard
-from fv_core.errors import PluginError, RequestError
+from fv_core.errors import RequestError
 from fv_core.extend import InterceptorSpec
 from fv_core.media import Clip
 from fv_core.memory import Tag
-from fv_core.plugins import find_card
-from fv_core.program import LoopNode
-from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest, UsedInput
+from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest
 from fv_core.runtime import snapshot
 from fv_core.runtime.adapters import AdapterStack, bind_adapters
 from fv_core.runtime.batching import MAX_BATCH, Batching, Forwards, checked_limit
-from fv_core.runtime.certified import check_covered, require_certified
-from fv_core.runtime.device import pick_device, pick_dtype
+from fv_core.runtime.certified import require_certified
 from fv_core.runtime.engine_options import (
-    by_id,
     cache_budgets,
     checked_bytes,
     checked_memory,
-    checked_offload,
-    checked_weights,
-    valid,
 )
 from fv_core.runtime.environment import differences, environment
-from fv_core.runtime.estimate import RunPlan, plan_run
-from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
+from fv_core.runtime.estimate import RunPlan
+from fv_core.runtime.extensions import Extension
 from fv_core.runtime.gain import Gain, Measured
-from fv_core.runtime.inputs import Inputs
 from fv_core.runtime.instance import ModelInstance, Offload, closed
+from fv_core.runtime.intake import Intake
 from fv_core.runtime.job import Job, Observer
-from fv_core.runtime.models import default_model
-from fv_core.runtime.params import build_loops, check_params
 from fv_core.runtime.residency import Residency, SleepIn
-from fv_core.runtime.resolve import Settled, checked_numerics, settle
+from fv_core.runtime.resolve import Settled
 from fv_core.runtime.results import finished_clip
 from fv_core.runtime.resumable import check_fits, header_of
 from fv_core.runtime.run import RequestRun
@@ -104,24 +95,23 @@ class Engine:
         reuse: bool = True,
         adapter_bytes: int = 4 * 2**30,
     ) -> None:
-        models = (models,) if isinstance(models, (str, ModelCard)) else models
-        cards = [valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
-        self._cards = by_id(cards)
-        self.device = pick_device(device)
-        self._dtype = dtype
-        self._weights = checked_weights(weights, cards)
-        self._offload = checked_offload(offload, self.device)
-        self._extensions = enable(extensions)
-        for card in cards:
-            check_recipe(self._extensions, card)
-        self._numerics = checked_numerics(numerics)
+        self._intake = Intake(
+            models,
+            device=device,
+            dtype=dtype,
+            weights=weights,
+            offload=offload,
+            extensions=extensions,
+            numerics=numerics,
+            certified=require_certified,
+        )
+        self.device = self._intake.device
         self._batching = Batching(gain=gain or Measured(self.device), limit=checked_limit(max_batch))
-        self._require_certified = require_certified
-        if require_certified:
-            check_covered(self._extensions)
         self._adapters = AdapterPool(checked_bytes("adapter_bytes", adapter_bytes))
         self._stores = Stores(cache_budgets(cache_bytes, self.device), reuse=reuse)
-        self._residency = Residency(self.device, memory=checked_memory(memory), stores=self._stores)
+        self._residency = Residency(
+            self.device, memory=checked_memory(memory), stores=self._stores, adapters=self._adapters
+        )
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(3)  # a request that is resumed elsewhere keeps its id
         self._closed = False
@@ -133,7 +123,7 @@ class Engine:
             RequestError: a value is not legal, or an adapter does not bind.
         """
         card, settled = self._settled(request)
-        plan = self._plan(card, settled.request)
+        plan = self._intake.plan(card, settled.request)
         instance = self._residency.get(card.model_id) or self._unloaded(card)
         stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
         return replace(plan, offload=self._offload_of(card).value, adapters=stack.told())
@@ -167,7 +157,7 @@ class Engine:
             order: interleaved takes one step of each in turn, which lets compatible requests share forwards.
             cancel: cancels all of them.
         """
-        default = self._numerics if numerics is None else checked_numerics(numerics)
+        default = self._intake.numerics(numerics)
         if order not in ("serial", "interleaved"):
             raise RequestError(
                 "FV310",
@@ -201,9 +191,8 @@ class Engine:
             FvError: the request is refused.
         """
         card, settled = self._settled(request, numerics)
-        check_extensions(self._extensions, card, settled.request.numerics)
         instance = self._instance(card)
-        plan = self._plan(card, settled.request)
+        plan = self._intake.plan(card, settled.request)
         stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
         job = self._job(self._new_id(), plan, instance, stack, cancel, observer, settled.inputs.contents)
         with _closing_on_error(job):
@@ -220,9 +209,8 @@ class Engine:
             FvError: the request is refused; FV401, it can never fit.
         """
         card, settled = self._settled(request, numerics)
-        check_extensions(self._extensions, card, settled.request.numerics)
         instance = self._instance(card)
-        plan = self._plan(card, settled.request)
+        plan = self._intake.plan(card, settled.request)
         self._residency.check(plan, instance)
         stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
         with closing(RequestScope(self._new_id(), self._stores)) as scope:
@@ -252,11 +240,10 @@ class Engine:
                 has changed.
         """
         header = taken.header
-        if self._require_certified:
-            check_covered(self._extensions, header.request)
+        self._intake.check_covered(header.request)
         instance = self._instance(self._card(header.request.model))
-        check_fits(header, instance, self._extensions)
-        plan = self._plan(instance.card, header.request)
+        check_fits(header, instance, self._intake.extensions)
+        plan = self._intake.plan(instance.card, header.request)
         stack = bind_adapters(header.request, instance, plan.weights.keys(), self._adapters)
         job = self._job(header.request_id, plan, instance, stack, cancel, observer)
         with _closing_on_error(job):
@@ -275,7 +262,7 @@ class Engine:
             raise job.error
         if not job.done:
             raise over(job.run.id, "has no clip yet: it is not done")
-        return finished_clip(job, self._extensions)
+        return finished_clip(job, self._intake.extensions)
 
     def instance(self, model_id: str) -> ModelInstance:
         """The resident instance of a model, made now if it is not (its components still load when needed)."""
@@ -315,7 +302,7 @@ class Engine:
         self._residency.wake(self.instance(model_id), components)
 
     def unload(self, model_id: str, *components: str, discard: bool = False) -> None:
-        """Lets go of a model's weights, or of some of its components, and of the results that are kept of them.
+        """Lets go of the weights of a model or of some of its components, and of adapters and results kept of them.
 
         They are loaded anew when a request needs them.
 
@@ -326,11 +313,7 @@ class Engine:
             RequestError: FV310, no component of the model.
             ResourceError: FV407, open requests need them; FV408, they were changed and `discard` is not set.
         """
-        instance = self.instance(model_id)
-        self._residency.unload(instance, components, discard=discard)
-        self._stores.forget(
-            lambda key: key.model == instance.digest and (not components or key.component in components)
-        )
+        self._residency.unload(self.instance(model_id), components, discard=discard)
 
     def forwards(self) -> tuple[Forwards, ...]:
         """How often each operation of a component has run on this engine, and with how many rows."""
@@ -352,41 +335,22 @@ class Engine:
         self.close()
 
     def _settled(self, request: Request, numerics: Numerics | str | None = None) -> tuple[ModelCard, Settled]:
-        card = self._card(request.model)
-        default = self._numerics if numerics is None else checked_numerics(numerics)
-        settled = settle(request, card, default)
-        if self._require_certified:
-            check_covered(self._extensions, settled.request)
-        return card, replace(settled, request=check_params(settled.request, card, build_loops(card)))
+        self._require_open()
+        return self._intake.settled(request, numerics)
 
-    def _card(self, model_id: str | None) -> ModelCard:
+    def _card(self, model_id: str) -> ModelCard:
+        self._require_open()
+        return self._intake.card(model_id)
+
+    def _require_open(self) -> None:
         if self._closed:
             raise closed("engine")
-        if model_id is None:
-            return next(iter(self._cards.values())) if self._cards else default_model()
-        if model_id in self._cards or not self._cards:
-            return self._cards.get(model_id) or find_card(model_id)
-        raise PluginError(
-            "FV101",
-            name="model",
-            value=model_id,
-            rule="is not one that this engine was made for",
-            legal=", ".join(self._cards),
-            remedy="Name it in Engine(models=[...]).",
-        )
-
-    def _plan(self, card: ModelCard, settled: ResolvedRequest) -> RunPlan:
-        loops = build_loops(card)
-        nodes = card.programs[settled.task].active(settled)
-        steps = sum(loops[node.loop].total(settled) if isinstance(node, LoopNode) else 1 for node in nodes)
-        dtype = pick_dtype(self._dtype, card, self.device)
-        return plan_run(card, settled, steps=steps, dtype_bytes=dtype.itemsize, offload=self._offload)
 
     def _instance(self, card: ModelCard) -> ModelInstance:
         known = self._residency.get(card.model_id)
         if known is None:
             return self._residency.add(self._made(card))
-        if self._require_certified and known.changed:
+        if self._intake.certified and known.changed:
             require_certified(known)
         return known
 
@@ -394,13 +358,13 @@ class Engine:
         instance = ModelInstance(
             card,
             device=self.device,
-            dtype=pick_dtype(self._dtype, card, self.device),
-            folder=locate(card, self._weights),
+            dtype=self._intake.dtype(card),
+            folder=locate(card, self._intake.weights),
             offload=self._offload_of(card),
             batching=self._batching,
             budget=self._residency.budget,
         )
-        if self._require_certified:
+        if self._intake.certified:
             try:
                 require_certified(instance)
             except BaseException:
@@ -410,21 +374,11 @@ class Engine:
 
     def _unloaded(self, card: ModelCard) -> ModelInstance:
         """An instance that is asked for architectures alone."""
-        dtype = pick_dtype(self._dtype, card, self.device)
+        dtype = self._intake.dtype(card)
         return ModelInstance(card, device=self.device, dtype=dtype, folder=None, offload=Offload.NONE)
 
     def _offload_of(self, card: ModelCard) -> Offload:
-        if self._offload != "auto":
-            return Offload(self._offload)
-        if self.device.type == "cpu":
-            return Offload.NONE
-        program = card.programs[card.capabilities[0]]
-        brought = Inputs(
-            used=tuple(UsedInput(modality=one.modality, path="", sha256="") for one in program.inputs)
-        )
-        settled = settle(Request(prompt=card.model_id), card, self._numerics, brought)
-        usual = self._plan(card, settled.request)
-        return Offload.COMPONENT if usual.peak_bytes > self._residency.capacity() else Offload.NONE
+        return self._intake.offload(card, self._residency.capacity())
 
     def _job(
         self,
@@ -463,7 +417,7 @@ class Engine:
             instance,
             scope,
             cancel=cancel or CancelScope(),
-            extensions=self._extensions,
+            extensions=self._intake.extensions,
             inputs={
                 slot: torch.from_numpy(content).to(instance.device)
                 for slot, content in (contents or {}).items()

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import torch
 
+from fv_core.adapters.pool import AdapterPool
 from fv_core.errors import RequestError, ResourceError
 from fv_core.home import home
 from fv_core.memory import Budget, Claim, Tag, Ticket
@@ -35,13 +36,17 @@ class Residency:
     Args:
         memory: most bytes of the device to use; None: what it has.
         stores: what requests hold, and what is kept of earlier ones: the first to leave.
+        adapters: the next ones, since they are read again when they are needed.
     """
 
-    def __init__(self, device: torch.device, *, memory: int | None, stores: Stores) -> None:
+    def __init__(
+        self, device: torch.device, *, memory: int | None, stores: Stores, adapters: AdapterPool
+    ) -> None:
         self.device = device
         self.budget = Budget(str(device), 0)
         self._memory = memory
         self._stores = stores
+        self._adapters = adapters
         self._kept = self.budget.book(_KEPT, ())
         self._instances: dict[str, ModelInstance] = {}  # the least recently used first
         self._files = 0
@@ -57,7 +62,8 @@ class Residency:
     def capacity(self) -> int:
         """Bytes that this engine can use, those that it uses included."""
         resident = sum(instance.device_bytes() for instance in self._instances.values())
-        there = free_bytes(self.device) + resident + self._stores.held_bytes() + self._stores.kept_bytes()
+        held = self._stores.held_bytes() + self._stores.kept_bytes() + self._adapters.bytes
+        there = free_bytes(self.device) + resident + held
         return there if self._memory is None else min(self._memory, there)
 
     def admit(self, owner: str, plan: RunPlan, instance: ModelInstance) -> Ticket:
@@ -124,6 +130,10 @@ class Residency:
             )
         for component_id in chosen:
             instance.unload(component_id)
+        self._adapters.drop(instance.card.model_id, components)
+        self._stores.forget(
+            lambda key: key.model == instance.digest and (not components or key.component in components)
+        )
 
     def close(self) -> None:
         for instance in self._instances.values():
@@ -137,7 +147,8 @@ class Residency:
                 other.rest()
         self.budget.capacity = self.capacity()
         self._book_kept()
-        if (lacking := self.budget.lacking(claims)) > 0 and self._stores.evict(lacking):
+        if (lacking := self.budget.lacking(claims)) > 0:
+            self._adapters.evict(lacking - self._stores.evict(lacking))
             self._book_kept()
         leaving = list(self._idle({claim.key for claim in claims}))
         could_leave = sum(one.component_bytes(component_id) for one, component_id in leaving)
@@ -149,7 +160,11 @@ class Residency:
 
     def _book_kept(self) -> None:
         self._kept.close()
-        self._kept = self.budget.book(_KEPT, [Claim(tag=Tag.CACHES, bytes=self._stores.kept_bytes())])
+        kept = [
+            Claim(tag=Tag.CACHES, bytes=self._stores.kept_bytes()),
+            Claim(tag=Tag.WEIGHTS, bytes=self._adapters.bytes),
+        ]
+        self._kept = self.budget.book(_KEPT, kept)
 
     def _idle(self, needed: set[object]) -> Iterator[tuple[ModelInstance, str]]:
         """Components on the device that neither open requests nor `needed` name, in the order in which they leave."""

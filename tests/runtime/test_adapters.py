@@ -296,3 +296,28 @@ def test_certificates_cover_no_adapter(ask: Ask, write: Write) -> None:
         with pytest.raises(FvError, match=r"FV606 adapters .*alter what was certified"):
             strict.plan(ask(adapters=(Adapter(path=write("a", 1)),)))
         strict.plan(ask())
+
+
+def test_unloading_a_model_gives_its_adapters_back(engine: Engine, ask: Ask, write: Write) -> None:
+    request = ask(adapters=(Adapter(path=write("a", 1)), Adapter(path=write("b", 2, component="text"))))
+    first = latent(engine, request)
+    pool = engine._adapters
+    assert len(pool) == 2
+    engine.unload(MODEL, "text")
+    assert len(pool) == 1
+    engine.unload(MODEL)
+    assert pool.bytes == 0
+    assert torch.equal(latent(engine, request), first)
+
+
+def test_adapters_count_as_memory_and_make_room(engine: Engine, ask: Ask, write: Write) -> None:
+    """What a request with an adapter leaves behind is given up where a next one needs its bytes."""
+    adapted = ask(adapters=(Adapter(path=write("a", 1, rank=64)),))
+    latent(engine, adapted)
+    adapter_bytes = engine._adapters.bytes
+    plan = engine.plan(ask())
+    with Engine([MODEL], device="cpu", memory=plan.peak_bytes + adapter_bytes // 2, reuse=False) as small:
+        latent(small, adapted)
+        assert small._adapters.bytes == adapter_bytes
+        latent(small, ask())
+        assert small._adapters.bytes < adapter_bytes
