@@ -129,20 +129,38 @@ def _shared(units: Sequence[Unit]) -> None:
 
 
 def _check(units: Sequence[Unit], outputs: Sequence[ComponentOutput]) -> bool:
-    """Whether the first and the last unit come to the same bits alone, tried once for each shape of a forward."""
+    """Whether the first and the last unit come to the same bits alone, tried once for each shape of a forward.
+
+    One whose request was cancelled meanwhile starts no other call: another is tried, and the shape again next time.
+    """
     batching = _batching(units[0])
     kind = (packing.shape(units), torch.get_num_threads())
-    if not batching.is_sound(kind):
-        for unit, shared in ((units[0], outputs[: len(units[0])]), (units[-1], outputs[-len(units[-1]) :])):
-            batching.count(packing.operation(unit)).extra += 1
-            try:
-                alone = _returned([spare(unit)])
-            except Exception:  # it fails alone, where its request is told of it
-                return False
-            if not same(shared, alone):
-                return False
+    if batching.is_sound(kind):
+        return True
+    for end in (0, -1):
+        going = [(unit, shared) for unit, shared in _by_unit(units, outputs) if unit[0].going()]
+        if not going:
+            return True
+        unit, shared = going[end]
+        batching.count(packing.operation(unit)).extra += 1
+        try:
+            alone = _returned([spare(unit)])
+        except Exception:  # it fails alone, where its request is told of it
+            return False
+        if not same(shared, alone):
+            return False
+    if len(going) == len(units):
         batching.found_sound(kind)
     return True
+
+
+def _by_unit(
+    units: Sequence[Unit], outputs: Sequence[ComponentOutput]
+) -> Iterator[tuple[Unit, Sequence[ComponentOutput]]]:
+    begin = 0
+    for unit in units:
+        yield unit, outputs[begin : begin + len(unit)]
+        begin += len(unit)
 
 
 def _run(units: Sequence[Unit]) -> list[ComponentOutput]:

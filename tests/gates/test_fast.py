@@ -46,10 +46,12 @@ def test_n_requests_of_two_branches_share_one_forward_per_step(
     assert text.rows == [count, 1]  # all are guided away from one negative prompt
 
 
-def test_exact_requests_share_none(engine: Engine, ask: Callable[..., Request]) -> None:
+def test_exact_requests_share_too_and_the_first_shared_forward_is_checked(
+    engine: Engine, ask: Callable[..., Request]
+) -> None:
     transformer = ModuleForwards(engine, "transformer")
     engine.run_many([ask(seed=seed, steps=3) for seed in range(2)], numerics="exact")
-    assert transformer.rows == [1] * 12
+    assert transformer.rows == [4, 1, 1, 4, 4]
 
 
 def test_requests_join_and_leave_shared_forwards_as_their_steps_allow(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from fv_core import CancelScope, Engine, Failed, FvError, MediaChunk, Request, StepDone
 from fv_core.extend import InterceptorSpec
@@ -21,19 +22,27 @@ NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)
 
 
 def spoil(value: float, component: str, op: str, at: int) -> Callable[[Any, list[Any]], list[Any]]:
-    """Puts `value` into one number of the output of the `at`-th forward of a component's operation."""
-    seen = [0]
+    """Puts `value` into one number of the output of the `at`-th call of a component's operation, whenever it is run:
+    a fault of the numbers meets the call in a shared forward as it does alone.
+    """
+    seen: list[object] = []
 
     def after(forward: Any, outputs: list[Any]) -> list[Any]:
         if (forward.component, forward.op) != (component, op):
             return outputs
-        seen[0] += 1
-        if seen[0] != at:
-            return outputs
-        tensors = {name: tensor.clone() for name, tensor in outputs[0].output.tensors.items()}
+        found = []
+        for rows, output in zip(forward.rows, outputs, strict=True):
+            call = [(name, row.tolist() if isinstance(row, Tensor) else row) for name, row in rows.items()]
+            if call not in seen:
+                seen.append(call)
+            found.append(spoiled(output) if seen.index(call) + 1 == at else output)
+        return found
+
+    def spoiled(output: Any) -> Any:
+        tensors = {name: tensor.clone() for name, tensor in output.output.tensors.items()}
         for tensor in tensors.values():
             tensor[(-1,) * tensor.dim()] = value
-        return [replace(outputs[0], output=replace(outputs[0].output, tensors=tensors)), *outputs[1:]]
+        return replace(output, output=replace(output.output, tensors=tensors))
 
     return after
 
