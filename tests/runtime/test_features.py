@@ -29,8 +29,8 @@ SAMPLES = 24
 
 
 def plain(monkeypatch: pytest.MonkeyPatch, watch: Any, **options: Any) -> Engine:
-    """An engine with these options, watched instead of another."""
-    engine = Engine([MODEL], device="cpu", **options)
+    """An engine with these options, watched instead of another; a call is a forward."""
+    engine = Engine([MODEL], device="cpu", max_batch=1, **options)
     watch.put_on(engine, monkeypatch)
     return engine
 
