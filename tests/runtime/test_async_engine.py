@@ -1,0 +1,203 @@
+"""The asynchronous engine: events, order, cancelling, deadlines, memory for who is first, and the store."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fv_core import (
+    AsyncEngine,
+    Cancelled,
+    Clip,
+    Engine,
+    Failed,
+    Finished,
+    FvError,
+    Priority,
+    Request,
+    Started,
+    StepDone,
+)
+from fv_core.runtime.async_job import AsyncJob
+from fv_core.runtime.gain import Always
+
+Ask = Callable[..., Request]
+MODEL = "wan21/tiny"
+
+
+@pytest.fixture
+def alone(engine: Engine) -> Callable[[Request], Clip]:
+    """The clip of a request by itself."""
+    return engine.run
+
+
+def made(**options: Any) -> AsyncEngine:
+    torch.set_num_threads(1)
+    return AsyncEngine([MODEL], device="cpu", gain=Always(), **options)
+
+
+def same(one: Clip, other: Clip) -> bool:
+    return all(torch.equal(one.tensors[name], other.tensors[name]) for name in ("latent", "video"))
+
+
+async def held(engine: AsyncEngine) -> tuple[int, ...]:
+    counters = await engine.counters()
+    return (
+        counters.requests,
+        counters.values,
+        counters.caches,
+        counters.cache_bytes,
+        counters.reserved_bytes,
+    )
+
+
+async def code_of(job: AsyncJob) -> str | None:
+    try:
+        await job.result()
+    except FvError as error:
+        return error.code
+    return None
+
+
+def test_jobs_tell_their_events_and_come_to_the_bits_that_they_have_alone(
+    ask: Ask, alone: Callable[[Request], Clip]
+) -> None:
+    requests = [ask(seed=seed, steps=2 + seed, prompt="a circle " * (1 + seed)) for seed in range(4)]
+
+    async def main() -> list[Clip]:
+        async with made() as engine:
+            jobs = [await engine.submit(request) for request in requests]
+            events = [event async for event in jobs[0]]
+            assert isinstance(events[0], Started) and isinstance(events[-1], Finished)
+            steps = [(event.node, event.step) for event in events if isinstance(event, StepDone)]
+            assert [one for one in steps if one[0] == "denoise"] == [("denoise", 1), ("denoise", 2)]
+            clips = [await job.result() for job in jobs]
+            assert await held(engine) == (0, 0, 0, 0, 0)
+            return clips
+
+    assert all(map(same, asyncio.run(main()), map(alone, requests)))
+
+
+def test_who_is_refused_is_told_at_once_and_leaves_others_alone(ask: Ask) -> None:
+    async def main() -> None:
+        async with made(accepted=2) as engine:
+            first = await engine.submit(ask(steps=30))
+            with pytest.raises(FvError, match="FV302"):
+                await engine.submit(ask(size=(17, 17)))
+            second = await engine.submit(ask(seed=2))
+            with pytest.raises(FvError, match="FV410"):
+                await engine.submit(ask(seed=3))
+            await second.result()
+            first.cancel()
+            assert await code_of(first) == "FV510"
+            drained = asyncio.create_task(engine.drain())
+            await drained
+            with pytest.raises(FvError, match="FV506"):
+                await engine.submit(ask())
+        with pytest.raises(FvError, match="FV506"):
+            await engine.submit(ask())
+
+    asyncio.run(main())
+
+
+def test_leaving_ends_what_still_runs(ask: Ask) -> None:
+    async def main() -> None:
+        async with made() as engine:
+            jobs = [await engine.submit(ask(steps=500, seed=seed)) for seed in range(2)]
+        assert [await code_of(job) for job in jobs] == ["FV510", "FV510"]
+        events = [event async for event in jobs[0]]
+        assert isinstance(events[-1], Failed)
+
+    asyncio.run(main())
+
+
+def test_a_deadline_ends_a_job_as_cancelling_does(ask: Ask) -> None:
+    async def main() -> None:
+        async with made() as engine:
+            job = await engine.submit(ask(steps=500), deadline_s=0.0)
+            with pytest.raises(Cancelled) as caught:
+                await job.result()
+            assert caught.value.code == "FV512"
+            assert await held(engine) == (0, 0, 0, 0, 0)
+
+    asyncio.run(main())
+
+
+def test_random_cancels_start_no_further_call_and_leave_neighbours_their_bits(
+    ask: Ask, alone: Callable[[Request], Clip], soak: bool
+) -> None:
+    expected, rng = alone(ask(seed=1, steps=4)), random.Random(0)
+
+    async def main() -> None:
+        async with made() as engine:
+            for _ in range(500 if soak else 6):
+                kept = await engine.submit(ask(seed=1, steps=4))
+                doomed = [await engine.submit(ask(seed=seed, steps=40)) for seed in (2, 3)]
+                async for event in doomed[0]:
+                    if isinstance(event, (Failed, Finished)) or rng.random() < 0.2:
+                        break
+                for job in doomed:
+                    job.cancel()
+                assert [await code_of(job) for job in doomed] == ["FV510", "FV510"]
+                assert same(await kept.result(), expected)
+                assert await held(engine) == (0, 0, 0, 0, 0)
+
+    asyncio.run(main())
+
+
+def test_an_interactive_job_gets_the_memory_of_one_that_can_wait(
+    ask: Ask, alone: Callable[[Request], Clip], engine: Engine
+) -> None:
+    """Two that fit alone but not together: the later, urgent one is not kept waiting by the holder."""
+    slow, urgent = ask(seed=1, steps=40), ask(seed=2, steps=2)
+    order: list[str] = []
+
+    async def main() -> tuple[Clip, Clip]:
+        room = engine.plan(slow).peak_bytes + engine.plan(slow).activations["transformer"] // 2
+        async with made(memory=room) as asynchronous:
+            first = await asynchronous.submit(slow, priority=Priority.BATCH)
+            async for event in first:
+                if isinstance(event, StepDone) and event.node == "denoise":
+                    break
+            second = await asynchronous.submit(urgent, priority=Priority.INTERACTIVE)
+            clip = await second.result()
+            order.append("first" if first.done else "second")
+            return await first.result(), clip
+
+    found = asyncio.run(main())
+    assert order == ["second"]
+    assert same(found[0], alone(slow)) and same(found[1], alone(urgent))
+
+
+def test_jobs_of_a_closed_engine_go_on_in_another_and_a_damaged_one_harms_no_other(
+    ask: Ask, alone: Callable[[Request], Clip], tmp_path: Path
+) -> None:
+    requests = [ask(seed=seed, steps=30) for seed in range(3)]
+
+    async def main() -> list[Clip]:
+        async with made(store=tmp_path, every_s=0.0) as engine:
+            jobs = [await engine.submit(request) for request in requests]
+            async for event in jobs[0]:
+                if isinstance(event, StepDone) and event.step == 3:
+                    break
+        folders = sorted(path for path in tmp_path.iterdir())
+        assert [path.name for path in folders] == sorted(job.id for job in jobs)
+        for path in folders[1].glob("snapshot-*"):
+            path.write_bytes(b"damaged")
+        async with made(store=tmp_path) as engine:
+            taken = {job.id: job for job in await engine.recover()}
+            assert await code_of(taken[folders[1].name]) == "FV504"
+            clips = [await taken[folders[at].name].result() for at in (0, 2)]
+            for job in taken.values():
+                await engine.forget(job)
+            assert await engine.recover() == []
+        return clips
+
+    clips = asyncio.run(main())
+    assert all(any(same(clip, alone(request)) for request in requests) for clip in clips)
