@@ -113,7 +113,7 @@ def _request(plan: _Plan) -> Iterator[str]:
 def _adapter(one: BoundAdapter) -> str:
     layers = ", ".join(f"{count} layers of {component}" for component, count in one.layers.items())
     alpha = "" if one.alpha_stated else "; no alpha in the file: it is the rank"
-    return f"{one.path} at {one.scale:g}: {layers}{alpha}"
+    return f"{one.path} ({one.sha256[:12]}) at {one.scale:g}: {layers}{alpha}"
 
 
 def _components(run: RunPlan) -> list[tuple[str, str, str]]:

@@ -23,7 +23,7 @@ def interleave(trial: Trial) -> Finding:
     """Requests that take steps in turn come to the bits that each comes to alone, in either order."""
     wrong = []
     for order in (1, -1):
-        beside = together(trial.engine, trial.requests[::order])[::order]
+        beside = in_turn(trial.engine, trial.requests[::order])[::order]
         wrong += differing(beside, trial.alone)
     return Finding(wrong=wrong, of=2 * len(trial.requests), counted="interleaved requests that differ")
 
@@ -137,6 +137,16 @@ def _staggered(engine: Engine, requests: Sequence[Request]) -> list[Bits | str]:
             advance([job for job in jobs if not job.done])
             rounds += 1
         return [str(job.error) if job.error else bits(engine.clip(job).tensors) for job in jobs[:-1]]
+
+
+def in_turn(engine: Engine, requests: Sequence[Request]) -> list[Bits | str]:
+    """What each comes to where every step of one follows on a step of another; the error of one that failed."""
+    with ExitStack() as stack:
+        jobs = [stack.enter_context(closing(engine.start(request))) for request in requests]
+        while going := [job for job in jobs if not job.done]:
+            for job in going:
+                job.step()
+        return [str(job.error) if job.error else bits(engine.clip(job).tensors) for job in jobs]
 
 
 def together(engine: Engine, requests: Sequence[Request]) -> list[Bits | str]:

@@ -65,7 +65,10 @@ def modules_of_forwards(engine: Engine, component: str) -> list[int]:
 
 @pytest.mark.parametrize("card", [twice(), with_experts(0.8, "transformer")], ids=["two loops", "two roles"])
 def test_a_component_that_is_bound_twice_is_one_storage(card: ModelCard, ask: Ask) -> None:
-    with Engine([TINY], device="cpu") as plain, Engine([card], device="cpu") as engine:
+    with (
+        Engine([TINY], device="cpu", max_batch=1) as plain,
+        Engine([card], device="cpu", max_batch=1) as engine,
+    ):
         finish(plain.start(ask(steps=3)))
         seen = modules_of_forwards(engine, "transformer")
         finish(engine.start(ask(steps=3)))

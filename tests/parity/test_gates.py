@@ -36,7 +36,7 @@ def test_calls_that_go_on_after_a_cancel_are_counted(trial: Trial, monkeypatch: 
     monkeypatch.setattr(Denoiser, "velocity", twice)
     found = endings.cancel(trial).result("cancel")
     assert found.state is GateState.FAILED
-    assert found.figure == 15  # one of the two forwards of each of 15 calls begins after the cancel
+    assert found.figure == 12  # one of the two forwards of each of 12 shared ones begins after the cancel
     assert "during call 3, made 4 calls" in found.detail
 
 

@@ -17,7 +17,7 @@ from fv_core.errors import RequestError
         ({"shfit": 5}, "did you mean params={'shift': 5}?"),
         ({"stpes": 3}, "'stpes'; did you mean steps?"),
         ({"weigths": "w"}, "did you mean weights?"),
-        ({"zzz": 1}, "'zzz'; it takes device, dtype, "),
+        ({"zzz": 1}, "'zzz'; it takes adapters, device, dtype, "),
     ],
 )
 def test_an_unknown_keyword_is_told_with_what_was_meant(given: dict[str, Any], told: str) -> None:

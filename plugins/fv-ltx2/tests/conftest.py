@@ -240,7 +240,7 @@ class Mine:
     def engine(self, card: ModelCard, dtype: str = "float32") -> Engine:
         key = (card.digest(), dtype)
         if key not in self._engines:
-            self._engines[key] = Engine([card], device="cpu", dtype=dtype, weights=self.folder)
+            self._engines[key] = Engine([card], device="cpu", dtype=dtype, weights=self.folder, reuse=False)
         return self._engines[key]
 
     def clip(self, case: Case) -> Clip:

@@ -180,7 +180,7 @@ class Official:
             seed=0,
             numerics=Numerics.REFERENCE,
         )
-        engine = Engine([self.card(case)], device="cpu", weights=self._folder)
+        engine = Engine([self.card(case)], device="cpu", weights=self._folder, reuse=False)
         with engine, closing(engine.start(request)) as job:
             for _ in steps(job, trace.look):
                 pass
@@ -273,7 +273,7 @@ def cases() -> Mapping[str, Any]:
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    with Engine([TINY], device="cpu") as made:
+    with Engine([TINY], device="cpu", reuse=False) as made:
         yield made
 
 

@@ -114,7 +114,7 @@ MUTATIONS: list[Mutation] = [
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    with Engine([TINY], device="cpu") as made:
+    with Engine([TINY], device="cpu", reuse=False) as made:
         yield made
 
 
