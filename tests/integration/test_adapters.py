@@ -98,7 +98,8 @@ def test_stacks_in_flight_equal_their_solo_runs(model: str, tmp_path: Path) -> N
 
 def adapters_of(engine: Engine, request: Request, folder: Path) -> tuple[Adapter, ...]:
     """One adapter for each component of the request that takes them, on all of its layers."""
-    running, model = engine.plan(request).weights, str(request.model)
+    plan = engine.plan(request)
+    running, model = plan.weights, plan.request.model
     made = []
     for component in takers(find_card(model)):
         if component in running:

@@ -174,7 +174,7 @@ def test_components_that_move_for_each_other_compute_the_same_bits(
         module._apply(torch.clone)
         return module
 
-    monkeypatch.setattr("fv_core.runtime.engine.checked_offload", lambda offload, device: offload)
+    monkeypatch.setattr("fv_core.runtime.intake.checked_offload", lambda offload, device: offload)
     with Engine(MODELS, device="cpu", offload="component") as engine:
         for name, request in REQUESTS.items():
             with monkeypatch.context() as patch:

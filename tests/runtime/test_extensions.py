@@ -146,7 +146,7 @@ def test_step_skipping_is_refused_on_a_few_step_recipe(student: ModelCard) -> No
 def test_it_is_refused_when_a_model_is_named_later_too(
     student: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fv_core.runtime.engine.find_card", lambda model_id: student)
+    monkeypatch.setattr("fv_core.runtime.intake.find_card", lambda model_id: student)
     with Engine(device="cpu", extensions=[spec("Skipping")]) as engine, pytest.raises(CardError) as caught:
         engine.start(Request(prompt="a ball", model="wan21/student", numerics="fast"))  # type: ignore[arg-type]
     assert caught.value.code == "FV214"

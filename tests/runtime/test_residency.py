@@ -489,7 +489,7 @@ def test_closing_leaves_no_file(at_home: Path) -> None:
 def test_offloaded_requests_reserve_one_component_and_all_working_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fv_core.runtime.engine.checked_offload", lambda offload, device: offload)
+    monkeypatch.setattr("fv_core.runtime.intake.checked_offload", lambda offload, device: offload)
     largest = max(4 * spec.parameters for spec in ONE.components.values())
     with Engine([ONE], device="cpu", offload="component", memory=largest + 2 * WORKING) as engine:
         jobs = [engine.start(ask(1)), engine.start(ask(2))]
