@@ -14,7 +14,7 @@ from fv_core.loop import WorkKind
 from fv_core.parity.bits import bits, fingerprint
 from fv_core.parity.endings import left_behind
 from fv_core.parity.interception import InterceptorTrial, Moment
-from fv_core.parity.neighbours import differing, in_turn
+from fv_core.parity.neighbours import interleaved
 from fv_core.parity.taps import steps
 from fv_core.parity.trial import Finding
 from fv_core.request import Numerics
@@ -62,10 +62,8 @@ def branches(trial: InterceptorTrial) -> Finding:
 
 
 def interleave(trial: InterceptorTrial) -> Finding:
-    """Requests that take steps in turn come to the bits that each comes to alone, in either order."""
-    wrong = []
-    for order in (1, -1):
-        wrong += differing(in_turn(trial.engine, trial.requests[::order])[::order], trial.alone)
+    """Requests that take steps together, and in turn the other way round, come to the bits that each comes to alone."""
+    wrong = interleaved(trial.engine, trial.requests, trial.alone)
     return Finding(wrong=wrong, of=2 * len(trial.requests), counted="interleaved requests that differ")
 
 

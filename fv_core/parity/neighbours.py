@@ -20,11 +20,8 @@ _TOGETHER = 4
 
 
 def interleave(trial: Trial) -> Finding:
-    """Requests that take steps in turn come to the bits that each comes to alone, in either order."""
-    wrong = []
-    for order in (1, -1):
-        beside = in_turn(trial.engine, trial.requests[::order])[::order]
-        wrong += differing(beside, trial.alone)
+    """Requests that take steps together, and in turn the other way round, come to the bits that each comes to alone."""
+    wrong = interleaved(trial.engine, trial.requests, trial.alone)
     return Finding(wrong=wrong, of=2 * len(trial.requests), counted="interleaved requests that differ")
 
 
@@ -137,6 +134,12 @@ def _staggered(engine: Engine, requests: Sequence[Request]) -> list[Bits | str]:
             advance([job for job in jobs if not job.done])
             rounds += 1
         return [str(job.error) if job.error else bits(engine.clip(job).tensors) for job in jobs[:-1]]
+
+
+def interleaved(engine: Engine, requests: Sequence[Request], alone: Sequence[Bits | str]) -> list[str]:
+    """A sentence for every request that comes to other bits than `alone`, beside others or between their steps."""
+    between = in_turn(engine, requests[::-1])[::-1]
+    return differing(together(engine, requests), alone) + differing(between, alone)
 
 
 def in_turn(engine: Engine, requests: Sequence[Request]) -> list[Bits | str]:
