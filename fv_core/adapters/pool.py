@@ -54,7 +54,7 @@ class AdapterPool:
                 "FV401",
                 name="adapter",
                 value=path,
-                rule=f"needs {needed} bytes, more than the engine keeps for adapters",
+                rule=f"needs {needed} bytes with those before it, more than the engine keeps for adapters",
                 legal=f"at most {self.limit} bytes",
                 remedy="Raise Engine(adapter_bytes=...), or use an adapter of a lower rank.",
             )
@@ -94,7 +94,8 @@ class AdapterPool:
 def _loaded(key: PoolKey, binding: Binding, module: nn.Module) -> Factors:
     tensors = _tensors(key.sha256, binding)
     bound = [layer for layer in binding.layers if layer.component == key.component]
-    return {layer.layer: _factors(layer, tensors, module.get_submodule(layer.layer)) for layer in bound}
+    path = binding.file.path
+    return {layer.layer: _factors(path, layer, tensors, module.get_submodule(layer.layer)) for layer in bound}
 
 
 def _tensors(sha256: str, binding: Binding) -> dict[str, Tensor]:
@@ -114,12 +115,17 @@ def _tensors(sha256: str, binding: Binding) -> dict[str, Tensor]:
     return tensors
 
 
-def _factors(layer: BoundLayer, tensors: Mapping[str, Tensor], module: nn.Module) -> LowRank:
+def _factors(path: str, layer: BoundLayer, tensors: Mapping[str, Tensor], module: nn.Module) -> LowRank:
     weight = module.weight
     assert isinstance(weight, Tensor)
 
     def placed(name: str) -> Tensor:  # a copy of its own: aligned, and not a view of the whole file
-        return tensors[name].to(weight.device, weight.dtype, copy=True)
+        factor = tensors[name].to(weight.device, weight.dtype, copy=True)
+        if (
+            not factor.isfinite().all()
+        ):  # attention may swallow it, and the clip would be wrong without a word
+            raise unreadable(path, f"has NaN or infinite values in {name}, as {weight.dtype}")
+        return factor
 
     return LowRank(down=placed(layer.keys.down), up=placed(layer.keys.up), strength=layer.strength)
 

@@ -165,15 +165,6 @@ class Pool:
         self._fit(before - wanted)
         return before - self.bytes
 
-    def resize(self, budget: int) -> None:
-        """Raises:
-        ResourceError: FV404, more is held; the budget stays.
-        """
-        if self.held_bytes > budget:
-            raise self._full(f"a budget of {budget} bytes")
-        self.budget = budget
-        self._fit(budget)
-
     def counters(self) -> PoolCounters:
         return PoolCounters(
             entries=len(self._entries),

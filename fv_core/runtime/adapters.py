@@ -100,8 +100,10 @@ def bind_adapters(
         return AdapterStack()
     targets = {name: _target(instance, name) for name in takers(instance.card)}
     bound = [_Bound(used=used, binding=bind(find(used.path), targets)) for used in request.adapters]
+    together = 0
     for one in bound:
-        pool.check(one.used.path, one.binding.bytes())
+        together += one.binding.bytes()  # a forward needs all of them at once
+        pool.check(one.used.path, together)
         if idle := sorted(one.binding.counts().keys() - set(running)):
             raise unbound(
                 one.used.path,

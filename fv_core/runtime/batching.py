@@ -34,7 +34,8 @@ class Forwards:
     Args:
         forwards: those whose results were used. rows: calls that they had, all together. largest: most in one.
         extra: forwards whose results were not used: checks of exact sharing, and shared ones that failed.
-        dependent: whether a check found bits that depend on who shares the forward; exact calls then run alone.
+        dependent: whether a check found bits that depend on who shares the forward; exact calls of that kind then run
+            alone.
     """
 
     model: str
@@ -72,6 +73,7 @@ class Batching:
     limit: int = MAX_BATCH
     _counts: dict[Operation, Count] = field(default_factory=dict)
     _sound: dict[Hashable, None] = field(default_factory=dict)
+    _dependent: dict[Hashable, None] = field(default_factory=dict)
 
     def count(self, operation: Operation) -> Count:
         return self._counts.setdefault(operation, Count())
@@ -81,9 +83,16 @@ class Batching:
         return forward in self._sound
 
     def found_sound(self, forward: Hashable) -> None:
-        if len(self._sound) == _CHECKS:
-            del self._sound[next(iter(self._sound))]
-        self._sound[forward] = None
+        _remember(forward, self._sound)
+
+    def is_dependent(self, kind: Hashable) -> bool:
+        """Whether a forward of this kind was found to give a call other bits than it has alone."""
+        return kind in self._dependent
+
+    def found_dependent(self, operation: Operation, kind: Hashable) -> None:
+        """Calls of this kind share no exact forward from now on; those of other shapes or adapters may."""
+        self.count(operation).dependent = True
+        _remember(kind, self._dependent)
 
     def forwards(self) -> tuple[Forwards, ...]:
         """A record of each operation that ran, in the order of their first runs."""
@@ -100,6 +109,12 @@ class Batching:
             )
             for operation, count in self._counts.items()
         )
+
+
+def _remember(one: Hashable, among: dict[Hashable, None]) -> None:
+    if len(among) == _CHECKS:
+        del among[next(iter(among))]
+    among[one] = None
 
 
 def checked_limit(max_batch: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from fv_core.errors import Cancelled, FvError
 from fv_core.request import CancelScope, Failed, Priority, RequestEvent, StepDone
@@ -20,8 +20,7 @@ from fv_core.runtime.scheduler.contract import Scheduler
 from fv_core.runtime.scheduler.joining import Joining
 from fv_core.runtime.scheduler.remaining import LeastRemaining, rank
 from fv_core.runtime.snapshot import RequestSnapshot
-
-NO_ROOM_NOW: Final = "FV405"
+from fv_core.runtime.together import NO_ROOM_NOW
 
 
 class Starts(Protocol):

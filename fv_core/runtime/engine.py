@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,6 @@ from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest
 from fv_core.runtime import snapshot
 from fv_core.runtime.adapters import AdapterStack, bind_adapters
 from fv_core.runtime.batching import MAX_BATCH, Batching, Forwards, checked_limit
-from fv_core.runtime.certified import require_certified
 from fv_core.runtime.engine_options import (
     cache_budgets,
     checked_bytes,
@@ -33,9 +32,9 @@ from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan
 from fv_core.runtime.extensions import Extension
 from fv_core.runtime.gain import Gain, Measured
-from fv_core.runtime.instance import ModelInstance, Offload, closed
+from fv_core.runtime.instance import ModelInstance, closed
 from fv_core.runtime.intake import Intake
-from fv_core.runtime.job import Job, Observer
+from fv_core.runtime.job import Job, Observer, closing_on_error
 from fv_core.runtime.residency import Residency, SleepIn
 from fv_core.runtime.resolve import Settled
 from fv_core.runtime.results import finished_clip
@@ -45,7 +44,6 @@ from fv_core.runtime.scope import RequestScope, over
 from fv_core.runtime.snapshot import RequestSnapshot
 from fv_core.runtime.stores import Counters, Stores
 from fv_core.runtime.together import Result, Together
-from fv_core.weights.store import locate
 
 
 class Engine:
@@ -110,7 +108,11 @@ class Engine:
         self._adapters = AdapterPool(checked_bytes("adapter_bytes", adapter_bytes))
         self._stores = Stores(cache_budgets(cache_bytes, self.device), reuse=reuse)
         self._residency = Residency(
-            self.device, memory=checked_memory(memory), stores=self._stores, adapters=self._adapters
+            self._intake,
+            memory=checked_memory(memory),
+            batching=self._batching,
+            stores=self._stores,
+            adapters=self._adapters,
         )
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(3)  # a request that is resumed elsewhere keeps its id
@@ -124,9 +126,9 @@ class Engine:
         """
         card, settled = self._settled(request)
         plan = self._intake.plan(card, settled.request)
-        instance = self._residency.get(card.model_id) or self._unloaded(card)
+        instance = self._residency.sketch(card)
         stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
-        return replace(plan, offload=self._offload_of(card).value, adapters=stack.told())
+        return replace(plan, offload=self._residency.offload(card).value, adapters=stack.told())
 
     def run(
         self, request: Request, *, cancel: CancelScope | None = None, observer: Observer | None = None
@@ -191,11 +193,11 @@ class Engine:
             FvError: the request is refused.
         """
         card, settled = self._settled(request, numerics)
-        instance = self._instance(card)
+        instance = self._residency.instance(card)
         plan = self._intake.plan(card, settled.request)
         stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
         job = self._job(self._new_id(), plan, instance, stack, cancel, observer, settled.inputs.contents)
-        with _closing_on_error(job):
+        with closing_on_error(job):
             job.announce()
         return job
 
@@ -209,7 +211,7 @@ class Engine:
             FvError: the request is refused; FV401, it can never fit.
         """
         card, settled = self._settled(request, numerics)
-        instance = self._instance(card)
+        instance = self._residency.instance(card)
         plan = self._intake.plan(card, settled.request)
         self._residency.check(plan, instance)
         stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
@@ -241,12 +243,12 @@ class Engine:
         """
         header = taken.header
         self._intake.check_covered(header.request)
-        instance = self._instance(self._card(header.request.model))
+        instance = self._residency.instance(self._card(header.request.model))
         check_fits(header, instance, self._intake.extensions)
         plan = self._intake.plan(instance.card, header.request)
         stack = bind_adapters(header.request, instance, plan.weights.keys(), self._adapters)
         job = self._job(header.request_id, plan, instance, stack, cancel, observer)
-        with _closing_on_error(job):
+        with closing_on_error(job):
             snapshot.restore(job.run, taken)
         changed = differences(header.environment, environment(instance.card, instance.device))
         job.run.notes += tuple(f"resumed in another environment: {difference}" for difference in changed)
@@ -266,7 +268,7 @@ class Engine:
 
     def instance(self, model_id: str) -> ModelInstance:
         """The resident instance of a model, made now if it is not (its components still load when needed)."""
-        return self._instance(self._card(model_id))
+        return self._residency.instance(self._card(model_id))
 
     def counters(self) -> Counters:
         """What requests hold, all zero when none runs, and what pools have, ready for later ones included."""
@@ -346,40 +348,6 @@ class Engine:
         if self._closed:
             raise closed("engine")
 
-    def _instance(self, card: ModelCard) -> ModelInstance:
-        known = self._residency.get(card.model_id)
-        if known is None:
-            return self._residency.add(self._made(card))
-        if self._intake.certified and known.changed:
-            require_certified(known)
-        return known
-
-    def _made(self, card: ModelCard) -> ModelInstance:
-        instance = ModelInstance(
-            card,
-            device=self.device,
-            dtype=self._intake.dtype(card),
-            folder=locate(card, self._intake.weights),
-            offload=self._offload_of(card),
-            batching=self._batching,
-            budget=self._residency.budget,
-        )
-        if self._intake.certified:
-            try:
-                require_certified(instance)
-            except BaseException:
-                instance.close()
-                raise
-        return instance
-
-    def _unloaded(self, card: ModelCard) -> ModelInstance:
-        """An instance that is asked for architectures alone."""
-        dtype = self._intake.dtype(card)
-        return ModelInstance(card, device=self.device, dtype=dtype, folder=None, offload=Offload.NONE)
-
-    def _offload_of(self, card: ModelCard) -> Offload:
-        return self._intake.offload(card, self._residency.capacity())
-
     def _job(
         self,
         request_id: str,
@@ -427,12 +395,3 @@ class Engine:
 
     def _new_id(self) -> str:
         return f"r{next(self._ids)}-{self._name}"
-
-
-@contextmanager
-def _closing_on_error(job: Job) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        job.close()
-        raise

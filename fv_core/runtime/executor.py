@@ -121,7 +121,7 @@ def _shared(units: Sequence[Unit]) -> None:
         return
     if first[0].task.work.numerics is Numerics.EXACT and not _check(units, outputs):
         count.extra += 1
-        count.dependent = True
+        batching.found_dependent(packing.operation(first), packing.kind_of(first))
         for unit in units:
             _alone(unit, APART.format(component=first[0].call.component, op=first[0].call.op))
         return
@@ -129,19 +129,19 @@ def _shared(units: Sequence[Unit]) -> None:
 
 
 def _check(units: Sequence[Unit], outputs: Sequence[ComponentOutput]) -> bool:
-    """Whether the first and the last unit come to the same bits alone, tried once for each shape of a forward.
+    """Whether each unit comes to the same bits alone, tried once for each shape of a forward.
 
-    One whose request was cancelled meanwhile starts no other call: another is tried, and the shape again next time.
+    One whose request was cancelled meanwhile starts no other call: the shape is tried again next time.
     """
     batching = _batching(units[0])
     kind = (packing.shape(units), torch.get_num_threads())
     if batching.is_sound(kind):
         return True
-    for end in (0, -1):
-        going = [(unit, shared) for unit, shared in _by_unit(units, outputs) if unit[0].going()]
-        if not going:
-            return True
-        unit, shared = going[end]
+    whole = True
+    for unit, shared in _by_unit(units, outputs):
+        if not unit[0].going():
+            whole = False
+            continue
         batching.count(packing.operation(unit)).extra += 1
         try:
             alone = _returned([spare(unit)])
@@ -149,7 +149,7 @@ def _check(units: Sequence[Unit], outputs: Sequence[ComponentOutput]) -> bool:
             return False
         if not same(shared, alone):
             return False
-    if len(going) == len(units):
+    if whole:
         batching.found_sound(kind)
     return True
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fv_core.card import LoopSpec, ModelCard
-from fv_core.errors import CardError, FvError, RunError
+from fv_core.errors import CardError, FvError, RequestError, RunError
 from fv_core.loop import Component, Loop
 from fv_core.loop.one_call import OneCall
 from fv_core.memory import Budget, Claim, Tag, Ticket
@@ -135,8 +135,14 @@ class ModelInstance:
         return frozenset(self._changed)
 
     def weights_changed(self, *component_ids: str) -> None:
-        """Tells that weights of these components, of all loaded ones where none is named, now have other values."""
-        self._changed.update(component_ids or self.loaded)
+        """Tells that weights of these components now have other values; none named: of all that are loaded or sleep.
+
+        Raises:
+            RequestError: FV310, no component of the model: what was meant would be taken for unchanged, and dropped.
+        """
+        for component_id in component_ids:
+            require_component(self.card, component_id)
+        self._changed.update(component_ids or (*self.loaded, *self._asleep))
         self.version += 1
         self._sizes.clear()
 
@@ -319,6 +325,21 @@ def _count_bytes(component: Component) -> int:
 def closed(name: str) -> RunError:
     """FV506: what was asked of has been closed."""
     return RunError("FV506", name=name, rule="is closed", remedy="Make a new engine.")
+
+
+def require_component(card: ModelCard, component_id: str) -> None:
+    """Raises:
+    RequestError: FV310, no component of the card.
+    """
+    if component_id not in card.components:
+        raise RequestError(
+            "FV310",
+            name="components",
+            value=component_id,
+            rule=f"is no component of {card.model_id}",
+            legal=", ".join(card.components),
+            remedy="Name some of these, or none for all of them.",
+        )
 
 
 def build_loop(card: ModelCard, loop_id: str) -> Loop[Any, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from fv_core.errors import FvError
@@ -152,6 +153,16 @@ def _came_back(work: Work, result: StepResult) -> str:
         + ", ".join(f"{name} {described(value)}" for name, value in output.tensors.items())
         for call, output in zip(work.plan.calls, result.outputs, strict=True)
     )
+
+
+@contextmanager
+def closing_on_error(job: Job) -> Iterator[None]:
+    """Closes the job if the block fails."""
+    try:
+        yield
+    except BaseException:
+        job.close()
+        raise
 
 
 def advance(jobs: Sequence[Job]) -> None:

@@ -8,17 +8,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-import torch
-
 from fv_core.adapters.pool import AdapterPool
+from fv_core.card import ModelCard
 from fv_core.errors import RequestError, ResourceError
 from fv_core.home import home
 from fv_core.memory import Budget, Claim, Tag, Ticket
 from fv_core.runtime.admission import claims_of, weight_claims
+from fv_core.runtime.batching import Batching
+from fv_core.runtime.certified import require_certified
 from fv_core.runtime.device import free_bytes
 from fv_core.runtime.estimate import RunPlan
-from fv_core.runtime.instance import ModelInstance, Offload
+from fv_core.runtime.instance import ModelInstance, Offload, require_component
+from fv_core.runtime.intake import Intake
 from fv_core.runtime.stores import Stores
+from fv_core.weights.store import locate
 
 SleepIn: TypeAlias = Literal["auto", "host", "disk"]
 """Where weights sleep; auto: in host memory, on a device that has none of its own in a file."""
@@ -34,17 +37,27 @@ class Residency:
     unloaded, or put to sleep where they were changed.
 
     Args:
+        intake: makes of a card what it is on this device.
         memory: most bytes of the device to use; None: what it has.
+        batching: what instances share.
         stores: what requests hold, and what is kept of earlier ones: the first to leave.
         adapters: the next ones, since they are read again when they are needed.
     """
 
     def __init__(
-        self, device: torch.device, *, memory: int | None, stores: Stores, adapters: AdapterPool
+        self,
+        intake: Intake,
+        *,
+        memory: int | None,
+        batching: Batching,
+        stores: Stores,
+        adapters: AdapterPool,
     ) -> None:
-        self.device = device
-        self.budget = Budget(str(device), 0)
+        self.device = intake.device
+        self.budget = Budget(str(self.device), 0)
+        self._intake = intake
         self._memory = memory
+        self._batching = batching
         self._stores = stores
         self._adapters = adapters
         self._kept = self.budget.book(_KEPT, ())
@@ -52,12 +65,29 @@ class Residency:
         self._files = 0
         self._name = secrets.token_hex(6)
 
-    def get(self, model_id: str) -> ModelInstance | None:
-        return self._instances.get(model_id)
+    def instance(self, card: ModelCard) -> ModelInstance:
+        """The instance of a card, made now if there is none; its components load when they are needed.
 
-    def add(self, instance: ModelInstance) -> ModelInstance:
-        self._instances[instance.card.model_id] = instance
-        return instance
+        Raises:
+            WeightsError: its weights are not here. ParityError: FV601 or FV602, it has to be certified and is not.
+        """
+        known = self._instances.get(card.model_id)
+        if known is None:
+            known = self._instances[card.model_id] = self._made(card)
+        elif self._intake.certified and known.changed:
+            require_certified(known)
+        return known
+
+    def sketch(self, card: ModelCard) -> ModelInstance:
+        """An instance that is asked for architectures alone; nothing is made resident."""
+        known = self._instances.get(card.model_id)
+        return known or ModelInstance(
+            card, device=self.device, dtype=self._intake.dtype(card), folder=None, offload=Offload.NONE
+        )
+
+    def offload(self, card: ModelCard) -> Offload:
+        """Where the components of a card would rest."""
+        return self._intake.offload(card, self.capacity())
 
     def capacity(self) -> int:
         """Bytes that this engine can use, those that it uses included."""
@@ -140,6 +170,24 @@ class Residency:
             instance.close()
         self._instances.clear()
 
+    def _made(self, card: ModelCard) -> ModelInstance:
+        instance = ModelInstance(
+            card,
+            device=self.device,
+            dtype=self._intake.dtype(card),
+            folder=locate(card, self._intake.weights),
+            offload=self.offload(card),
+            batching=self._batching,
+            budget=self.budget,
+        )
+        if self._intake.certified:
+            try:
+                require_certified(instance)
+            except BaseException:
+                instance.close()
+                raise
+        return instance
+
     def _reserve(self, owner: str, claims: Sequence[Claim], instance: ModelInstance, *, what: str) -> Ticket:
         self._instances[instance.card.model_id] = self._instances.pop(instance.card.model_id, instance)
         for other in self._instances.values():
@@ -221,18 +269,9 @@ class Residency:
 
 
 def _named(instance: ModelInstance, components: Sequence[str]) -> tuple[str, ...]:
-    known = tuple(instance.card.components)
     for component_id in components:
-        if component_id not in known:
-            raise RequestError(
-                "FV310",
-                name="components",
-                value=component_id,
-                rule=f"is no component of {instance.card.model_id}",
-                legal=", ".join(known),
-                remedy="Name some of these, or none for all of them.",
-            )
-    return tuple(components) or known
+        require_component(instance.card, component_id)
+    return tuple(components) or tuple(instance.card.components)
 
 
 def _told(plan: RunPlan) -> str:

@@ -140,19 +140,6 @@ def test_what_is_forgotten_is_found_no_more_but_lives_as_long_as_it_is_held() ->
     assert pool.find(key(2)) is again
 
 
-def test_a_budget_is_not_lowered_below_what_is_held() -> None:
-    pool = Pool("text_kv", 100)
-    pool.keep([numbers(5)], key(1))
-    held = pool.put([numbers(10)])
-    with pytest.raises(ResourceError):
-        pool.resize(39)
-    assert (pool.budget, pool.bytes) == (100, 60)
-    pool.resize(40)
-    assert pool.bytes == 40
-    pool.release(held)
-    assert pool.evict(1) == 0
-
-
 class Pools(RuleBasedStateMachine):
     """Owners that put, append, fork, hold, release, take and close in any order, in a pool that is resized, evicted and
     made to forget, beside a model of what each holds and must see.
@@ -240,14 +227,6 @@ class Pools(RuleBasedStateMachine):
     def forget(self, number: int) -> None:
         self.pool.forget(lambda each: each == key(number))
         assert self.pool.find(key(number)) is None
-
-    @rule(budget=st.integers(0, 80))
-    def resize(self, budget: int) -> None:
-        if budget >= self.pool.held_bytes:
-            self.pool.resize(budget)
-        else:
-            with pytest.raises(ResourceError):
-                self.pool.resize(budget)
 
     @invariant()
     def the_budget_holds(self) -> None:

@@ -51,7 +51,7 @@ def test_exact_requests_share_too_and_the_first_shared_forward_is_checked(
 ) -> None:
     transformer = ModuleForwards(engine, "transformer")
     engine.run_many([ask(seed=seed, steps=3) for seed in range(2)], numerics="exact")
-    assert transformer.rows == [4, 1, 1, 4, 4]
+    assert transformer.rows == [4, 1, 1, 1, 1, 4, 4]
 
 
 def test_requests_join_and_leave_shared_forwards_as_their_steps_allow(

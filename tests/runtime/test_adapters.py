@@ -101,7 +101,7 @@ def test_random_changes_leave_the_base_as_it_was(
             return component.forward_batch("velocity", [call])[0].output.tensors["velocity"]
 
     held = sum(down.nbytes + up.nbytes for down, up in factors(component.module, seed=0).values())
-    base, pool, fresh = velocity(AdapterStack()), AdapterPool(2 * held), AdapterPool(2**30)
+    base, pool, fresh = velocity(AdapterStack()), AdapterPool(3 * held), AdapterPool(2**30)
     for change in range(100):
         chosen = rng.sample(paths, rng.randint(1, 3))
         stack = tuple(Adapter(path=path, scale=rng.choice([0.5, 1.0, -2.0])) for path in chosen)
@@ -321,3 +321,22 @@ def test_adapters_count_as_memory_and_make_room(engine: Engine, ask: Ask, write:
         assert small._adapters.bytes == adapter_bytes
         latent(small, ask())
         assert small._adapters.bytes < adapter_bytes
+
+
+def test_a_stack_has_to_fit_as_a_whole(engine: Engine, ask: Ask, write: Write) -> None:
+    paths = [write(name, seed) for name, seed in (("a", 1), ("b", 2))]
+    latent(engine, ask(adapters=(Adapter(path=paths[0]),)))
+    one = engine._adapters.bytes
+    with Engine([MODEL], device="cpu", adapter_bytes=2 * one - 1) as small:
+        latent(small, ask(adapters=(Adapter(path=paths[1]),)))
+        with pytest.raises(FvError, match=rf"FV401 .*needs {2 * one} bytes"):
+            small.run(ask(adapters=tuple(Adapter(path=path) for path in paths)))
+
+
+def test_factors_that_are_not_finite_are_refused(engine: Engine, ask: Ask, tmp_path: Path) -> None:
+    layers = factors(engine.instance(MODEL).component("transformer").module, seed=1, rank=2)
+    name = next(one for one in layers if one.endswith("attn1.to_k"))
+    layers[name][0].view(-1)[0] = torch.nan
+    path = str(write_adapter(tmp_path / "nan.safetensors", layers, prefix="transformer."))
+    with pytest.raises(FvError, match=r"FV322 .*NaN or infinite values in .*attn1\.to_k"):
+        engine.run(ask(adapters=(Adapter(path=path),)))

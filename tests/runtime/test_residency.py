@@ -322,6 +322,20 @@ def test_a_changed_model_that_makes_room_sleeps_and_wakes_as_it_was(
 # Sleeping, waking, unloading.
 
 
+def test_weights_that_are_told_to_have_changed_while_they_sleep_are_not_dropped(at_home: Path) -> None:
+    with engine_of(None) as engine:
+        engine.run(ask(1))
+        for parameter in engine.instance("testing/one").component("denoiser").module.parameters():
+            parameter.data.mul_(1.5)
+        trained = engine.run(ask(1))
+        engine.sleep("testing/one")
+        engine.instance("testing/one").weights_changed()
+        engine.wake("testing/one")
+        with pytest.raises(FvError, match="FV408"):
+            engine.unload("testing/one")
+        assert same(engine.run(ask(1)), trained)
+
+
 def slept(engine: Engine) -> None:
     engine.sleep("testing/one")
 
