@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from report import Goal, arguments, report, settled
 from simulation import Kind, Simulated, SimulatedJob, arrivals, simulate
 
-from fv_core.runtime.cost import CostModel
 from fv_core.runtime.scheduler.baselines import Fifo, RoundRobin, Shortest, StaticBatch
 from fv_core.runtime.scheduler.contract import Join, Scheduler
+from fv_core.runtime.scheduler.cost import CostModel
 from fv_core.runtime.scheduler.joining import Joining, alone
 from fv_core.runtime.scheduler.remaining import LeastRemaining
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fv_core.request import Priority
-from fv_core.runtime.cost import CostModel
 from fv_core.runtime.scheduler.contract import Scheduler
+from fv_core.runtime.scheduler.cost import CostModel
 
 FIXED = 0.4
 """Part of a step that does not grow with its rows, where steps are shared; the tiny shape's is about that."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import fv_core as fv
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
 REQUEST = fv.Request(prompt="a red circle moving right", seed=7)
 FILE = Path("half-way.safetensors")

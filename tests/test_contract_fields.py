@@ -33,8 +33,8 @@ from fv_core.parallel import Axis, ParallelPlan
 from fv_core.plugins import default_registry, find_card
 from fv_core.program import InputSpec, When
 from fv_core.request import Modality, ModalPart, Size
-from fv_core.runtime.samples import sample
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.records.samples import sample
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.testing.adapters import write_adapter
 
 CONTRACTS = (
@@ -51,7 +51,7 @@ CONTRACTS = (
 )
 """Modules and packages that are contracts and nothing else: a read inside them counts for whoever called."""
 
-WITH_CODE = ("fv_core.media.sidecar", "fv_core.runtime.estimate", "fv_core.runtime.snapshot")
+WITH_CODE = ("fv_core.media.sidecar", "fv_core.runtime.estimate", "fv_core.runtime.snapshots.snapshot")
 """Modules that have contracts beside the code that reads them."""
 
 TOLD_TO_OTHERS = {"At": "interceptors"}

@@ -13,7 +13,7 @@ from fv_core.plugins import find_card
 from fv_core.request import Modality, ModalPart, Numerics, Request, ResolvedRequest, TaskType
 from fv_core.runtime.device import check_device, check_dtype
 from fv_core.runtime.models import default_model
-from fv_core.runtime.resolve import as_stated, resolve
+from fv_core.runtime.requests.resolve import as_stated, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path

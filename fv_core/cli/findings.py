@@ -108,7 +108,7 @@ def resolve_card(card: ModelCard) -> list[FvError]:
     """
     from fv_core.runtime.estimate import check_activations
     from fv_core.runtime.instance import build_loop  # loops load torch
-    from fv_core.runtime.params import build_loops
+    from fv_core.runtime.requests.params import build_loops
 
     references = [
         (f"{card.model_id} component {name}", reference)

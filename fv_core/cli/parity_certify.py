@@ -11,7 +11,7 @@ from fv_core.cli.output import Out
 from fv_core.cli.parity_check import figures_json
 from fv_core.cli.parity_run import Run, observing
 from fv_core.media.atomic import refusing
-from fv_core.runtime.ledger import own_ledger
+from fv_core.runtime.records.ledger import own_ledger
 
 
 def certify_model(model_id: str, into: Path | None, run: Run, out: Out) -> None:

@@ -16,7 +16,7 @@ from fv_core.cli.output import Out
 from fv_core.cli.parity_run import Run, observing
 from fv_core.media.atomic import refusing
 from fv_core.media.output import check_free
-from fv_core.runtime.ledger import Standing, implemented
+from fv_core.runtime.records.ledger import Standing, implemented
 
 if TYPE_CHECKING:
     from fv_core.parity.aligner import Divergence
@@ -29,7 +29,7 @@ def check_reference(model_id: str, rungs: Sequence[str], run: Run, out: Out) -> 
     """
     card, wanted = run.card(model_id), tuple(map(implemented, rungs))
     from fv_core.parity.ladder import measure  # after the cheap refusals: loads torch
-    from fv_core.runtime.certified import standings_here
+    from fv_core.runtime.records.certified import standings_here
 
     with run.engine(card, out) as engine, observing(out, model_id) as observe:
         measured = measure(engine, model_id, wanted, observer=observe)
@@ -63,7 +63,7 @@ def record_run(model_id: str, file: Path, run: Run, out: Out) -> None:
     with refusing(file):
         check_free(file, force=False)
     from fv_core.parity.taps import record
-    from fv_core.runtime.probes import probes
+    from fv_core.runtime.records.probes import probes
 
     with run.engine(card, out) as engine, observing(out, model_id) as observe:
         recording = record(engine, probes(card)[0], observer=observe)

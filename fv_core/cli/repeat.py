@@ -45,7 +45,7 @@ def tell_differences(asked: Asked, engine: Engine, out: Out) -> list[str]:
     if asked.recorded is None:
         return []
     from fv_core.runtime.environment import differences, environment
-    from fv_core.runtime.provenance import weights_name
+    from fv_core.runtime.records.provenance import weights_name
 
     then = asked.recorded.used
     instance = engine.instance(asked.card.model_id)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fv_core.card import ModelCard
 from fv_core.cli.presence import Presence
 from fv_core.errors import ParityError
-from fv_core.runtime.ledger import rung_standing
+from fv_core.runtime.records.ledger import rung_standing
 
 
 def card_lines(card: ModelCard, weights: Presence) -> Iterator[str]:

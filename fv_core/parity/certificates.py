@@ -8,14 +8,14 @@ from pathlib import Path
 from fv_core.card.certificate import Certificate, sealed
 from fv_core.parity.ladder import Measurement, measure
 from fv_core.parity.reference import claim_of
-from fv_core.runtime.certified import weights_hash
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.environment import environment, environment_hash
 from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.job import Observer
-from fv_core.runtime.ledger import file_name
-from fv_core.runtime.provenance import dtype_name, plugin_name
-from fv_core.runtime.sources import code_hash
+from fv_core.runtime.records.certified import weights_hash
+from fv_core.runtime.records.ledger import file_name
+from fv_core.runtime.records.provenance import dtype_name, plugin_name
+from fv_core.runtime.records.sources import code_hash
 
 
 def certify(engine: Engine, model_id: str, *, observer: Observer | None = None) -> tuple[Certificate, ...]:

@@ -17,7 +17,7 @@ from fv_core.parity.bits import fingerprint
 from fv_core.parity.taps import steps
 from fv_core.parity.trial import Finding, Trial
 from fv_core.request import MediaChunk, RequestEvent
-from fv_core.runtime.calls import Work
+from fv_core.runtime.execution.calls import Work
 from fv_core.runtime.run import RequestRun
 
 

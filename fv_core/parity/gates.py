@@ -12,7 +12,7 @@ from fv_core.parity.bits import Bits, bits
 from fv_core.parity.taps import record
 from fv_core.parity.trial import Finding, Trial, stride_of
 from fv_core.runtime.job import Job
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
 
 def finite(trial: Trial) -> Finding:

@@ -11,7 +11,7 @@ from fv_core.parity.bits import Bits, bits
 from fv_core.parity.taps import record
 from fv_core.parity.trial import Finding, Trial
 from fv_core.request import Numerics, Request
-from fv_core.runtime.resolve import SEEDS, resolve
+from fv_core.runtime.requests.resolve import SEEDS, resolve
 
 _TRIES = 3
 

@@ -18,12 +18,12 @@ from fv_core.parity.taps import steps
 from fv_core.parity.trial import Trial
 from fv_core.plugins import find_interceptor
 from fv_core.request import Numerics, Request
-from fv_core.runtime.calls import Work
 from fv_core.runtime.engine import Engine
+from fv_core.runtime.execution.calls import Work
 from fv_core.runtime.extensions import enable
 from fv_core.runtime.gain import Always
-from fv_core.runtime.probes import probes
-from fv_core.runtime.resolve import resolve
+from fv_core.runtime.records.probes import probes
+from fv_core.runtime.requests.resolve import resolve
 from fv_core.runtime.run import RequestRun
 
 _STEPS = 12

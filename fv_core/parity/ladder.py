@@ -23,9 +23,9 @@ from fv_core.parity.taps import record
 from fv_core.request import Numerics, ResolvedRequest
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.job import Observer
-from fv_core.runtime.ledger import claimed_rungs, implemented
-from fv_core.runtime.probes import probes
-from fv_core.runtime.resolve import as_stated, settle
+from fv_core.runtime.records.ledger import claimed_rungs, implemented
+from fv_core.runtime.records.probes import probes
+from fv_core.runtime.requests.resolve import as_stated, settle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

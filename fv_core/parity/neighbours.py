@@ -12,8 +12,8 @@ from fv_core.loop import held_refs
 from fv_core.parity.bits import Bits, bits, fingerprint
 from fv_core.parity.trial import Finding, Trial
 from fv_core.request import Numerics, Request
-from fv_core.runtime.calls import Work
 from fv_core.runtime.engine import Engine
+from fv_core.runtime.execution.calls import Work
 from fv_core.runtime.job import Job, advance
 
 _TOGETHER = 4

@@ -14,12 +14,12 @@ from fv_core.loop import StepResult
 from fv_core.parity.recording import Recording, RecordingFacts, copied
 from fv_core.program import Node
 from fv_core.request import Request
-from fv_core.runtime.calls import Work
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.environment import environment
-from fv_core.runtime.executor import execute_timed
+from fv_core.runtime.execution.calls import Work
+from fv_core.runtime.execution.executor import execute_timed
 from fv_core.runtime.job import Job, Observer
-from fv_core.runtime.probes import as_measured
+from fv_core.runtime.records.probes import as_measured
 from fv_core.runtime.results import slot_tensor
 from fv_core.runtime.run import RequestRun
 

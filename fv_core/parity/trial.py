@@ -17,7 +17,7 @@ from fv_core.parity.bits import Bits, bits
 from fv_core.request import EVERYTHING, OutputSpec, Request
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.gain import Always
-from fv_core.runtime.probes import probes
+from fv_core.runtime.records.probes import probes
 
 _LOOKS = 4
 

@@ -20,10 +20,10 @@ from fv_core.runtime.dispatch import Dispatcher, Entry
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.faults import unforeseen
 from fv_core.runtime.job import Job
-from fv_core.runtime.job_store import JobStore
-from fv_core.runtime.keeper import EVERY_S, Keeper
-from fv_core.runtime.pricing import Pricing
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.scheduler.pricing import Pricing
+from fv_core.runtime.snapshots.job_store import JobStore
+from fv_core.runtime.snapshots.keeper import EVERY_S, Keeper
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.runtime.stores import Counters
 
 T = TypeVar("T")

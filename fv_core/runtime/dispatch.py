@@ -14,12 +14,12 @@ from fv_core.errors import Cancelled, FvError
 from fv_core.request import CancelScope, Failed, Priority, RequestEvent, StepDone
 from fv_core.runtime.faults import unforeseen
 from fv_core.runtime.job import Job, Observer, advance
-from fv_core.runtime.keeper import Keeper
-from fv_core.runtime.pricing import NodeSteps, Pricing
 from fv_core.runtime.scheduler.contract import Scheduler
 from fv_core.runtime.scheduler.joining import Joining
+from fv_core.runtime.scheduler.pricing import NodeSteps, Pricing
 from fv_core.runtime.scheduler.remaining import LeastRemaining, rank
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots.keeper import Keeper
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.runtime.together import NO_ROOM_NOW
 
 

@@ -20,7 +20,6 @@ from fv_core.extend import InterceptorSpec
 from fv_core.media import Clip
 from fv_core.memory import Tag
 from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest
-from fv_core.runtime import snapshot
 from fv_core.runtime.adapters import AdapterStack, bind_adapters
 from fv_core.runtime.batching import MAX_BATCH, Batching, Forwards, checked_limit
 from fv_core.runtime.engine_options import (
@@ -35,13 +34,14 @@ from fv_core.runtime.gain import Gain, Measured
 from fv_core.runtime.instance import ModelInstance, closed
 from fv_core.runtime.intake import Intake
 from fv_core.runtime.job import Job, Observer, closing_on_error
+from fv_core.runtime.requests.resolve import Settled
 from fv_core.runtime.residency import Residency, SleepIn
-from fv_core.runtime.resolve import Settled
 from fv_core.runtime.results import finished_clip
-from fv_core.runtime.resumable import check_fits, header_of
 from fv_core.runtime.run import RequestRun
 from fv_core.runtime.scope import RequestScope, over
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots import snapshot
+from fv_core.runtime.snapshots.resumable import check_fits, header_of
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.runtime.stores import Counters, Stores
 from fv_core.runtime.together import Result, Together
 

@@ -14,16 +14,16 @@ from fv_core.extend import InterceptorSpec
 from fv_core.plugins import find_card
 from fv_core.program import LoopNode
 from fv_core.request import Numerics, Request, ResolvedRequest, UsedInput
-from fv_core.runtime.certified import check_covered
 from fv_core.runtime.device import pick_device, pick_dtype
 from fv_core.runtime.engine_options import by_id, checked_offload, checked_weights, valid
 from fv_core.runtime.estimate import RunPlan, plan_run
 from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
-from fv_core.runtime.inputs import Inputs
 from fv_core.runtime.instance import Offload
 from fv_core.runtime.models import default_model
-from fv_core.runtime.params import build_loops, check_params
-from fv_core.runtime.resolve import Settled, checked_numerics, settle
+from fv_core.runtime.records.certified import check_covered
+from fv_core.runtime.requests.inputs import Inputs
+from fv_core.runtime.requests.params import build_loops, check_params
+from fv_core.runtime.requests.resolve import Settled, checked_numerics, settle
 
 
 class Intake:

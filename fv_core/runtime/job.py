@@ -11,8 +11,8 @@ from fv_core.loop import Emission, StepResult
 from fv_core.loop.outputs import described
 from fv_core.media import frames_from_video
 from fv_core.request import Failed, Finished, Loading, MediaChunk, RequestEvent, Started, StepDone
-from fv_core.runtime.calls import Work
-from fv_core.runtime.executor import Executed, execute_timed
+from fv_core.runtime.execution.calls import Work
+from fv_core.runtime.execution.executor import Executed, execute_timed
 from fv_core.runtime.faults import as_fv_error
 from fv_core.runtime.instance import closed
 from fv_core.runtime.run import RequestRun

@@ -15,11 +15,11 @@ from fv_core.home import home
 from fv_core.memory import Budget, Claim, Tag, Ticket
 from fv_core.runtime.admission import claims_of, weight_claims
 from fv_core.runtime.batching import Batching
-from fv_core.runtime.certified import require_certified
 from fv_core.runtime.device import free_bytes
 from fv_core.runtime.estimate import RunPlan
 from fv_core.runtime.instance import ModelInstance, Offload, require_component
 from fv_core.runtime.intake import Intake
+from fv_core.runtime.records.certified import require_certified
 from fv_core.runtime.stores import Stores
 from fv_core.weights.store import locate
 

@@ -13,8 +13,8 @@ from fv_core.errors import RunError
 from fv_core.extend.chain import Enabled
 from fv_core.media import Clip, audio_from_waveform, frames_from_video
 from fv_core.request import EVERYTHING
-from fv_core.runtime import provenance
 from fv_core.runtime.job import Job
+from fv_core.runtime.records import provenance
 from fv_core.runtime.run import RequestRun
 
 

@@ -22,7 +22,7 @@ from fv_core.loop.outputs import misfit
 from fv_core.program import ComponentNode, LoopNode, Node, given_nodes, request_value
 from fv_core.request import EVERYTHING, CancelScope, ResolvedRequest
 from fv_core.runtime.adapters import AdapterStack
-from fv_core.runtime.calls import Work
+from fv_core.runtime.execution.calls import Work
 from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.scope import RequestScope
 from fv_core.runtime.watch import NonFiniteWatch

@@ -17,7 +17,7 @@ from fv_core.card.schema import request_schema
 from fv_core.errors import RequestError
 from fv_core.plugins import find_card
 from fv_core.request import Numerics, Request, TaskType
-from fv_core.runtime.resolve import resolve
+from fv_core.runtime.requests.resolve import resolve
 
 TINY = find_card("wan21/tiny")
 CARDS = {

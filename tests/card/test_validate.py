@@ -29,7 +29,7 @@ from fv_core.errors import CODES, CardError
 from fv_core.parallel import Axis, ParallelPlan
 from fv_core.program import Compare, ComponentNode, InputSpec, LoopNode, Program, When
 from fv_core.request import Modality, Size, TaskType
-from fv_core.runtime.params import build_loops
+from fv_core.runtime.requests.params import build_loops
 
 Break = Callable[[ModelCard], ModelCard]
 

@@ -34,7 +34,7 @@ def _alone(fv: Fv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread, and an empty ledger; the shipped one is out of sight."""
     torch.set_num_threads(1)
     monkeypatch.setenv("FV_HOME", str(tmp_path / "fv"))
-    monkeypatch.setattr("fv_core.runtime.ledger._shipped", lambda card: iter(()))
+    monkeypatch.setattr("fv_core.runtime.records.ledger._shipped", lambda card: iter(()))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from fv_core import Engine, MediaChunk, StepDone
 from fv_core.request import RequestEvent
 from fv_core.runtime.gain import Always
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.runtime.stores import Counters
 
 GATE = importlib.import_module("gate_interceptors")  # beside this file

@@ -17,13 +17,13 @@ from fv_core.errors import FvError
 from fv_core.loop import ComponentCall, ComponentOutput
 from fv_core.plugins import find_card
 from fv_core.request import EVERYTHING, Numerics, OutputSpec
-from fv_core.runtime.calls import Work
-from fv_core.runtime.executor import execute
+from fv_core.runtime.execution.calls import Work
+from fv_core.runtime.execution.executor import execute
+from fv_core.runtime.execution.sharing import same_bits
 from fv_core.runtime.gain import Always
 from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.job import Job, advance
-from fv_core.runtime.probes import probes
-from fv_core.runtime.sharing import same_bits
+from fv_core.runtime.records.probes import probes
 from fv_core.testing.tiny import CARD, returned, tensor
 
 TWO = derive(CARD, components={**CARD.components, "other": CARD.components["denoiser"]})

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fv_core import Engine
-from fv_core.runtime.job_store import JobStore
+from fv_core.runtime.snapshots.job_store import JobStore
 
 SCRIPT = Path(__file__).with_name("crashing.py")
 _SCRIPT = runpy.run_path(str(SCRIPT))

@@ -19,7 +19,7 @@ from fv_core.adapters.settle import takers
 from fv_core.plugins import find_card
 from fv_core.program import InputSpec
 from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, Size, TaskType
-from fv_core.runtime.samples import sample
+from fv_core.runtime.records.samples import sample
 from fv_core.testing.adapters import adaptable, factors, write_adapter
 
 PREFIXES = {"text": "text_encoder.", "transformer": "transformer.", "connectors": "connectors."}

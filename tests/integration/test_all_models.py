@@ -20,9 +20,9 @@ from fv_core.media import Clip
 from fv_core.plugins import find_card
 from fv_core.program import InputSpec
 from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, Size, TaskType
-from fv_core.runtime.calls import Work
+from fv_core.runtime.execution.calls import Work
 from fv_core.runtime.job import advance
-from fv_core.runtime.samples import sample
+from fv_core.runtime.records.samples import sample
 from fv_core.runtime.scope import RequestScope
 
 MODELS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "wan-causal/tiny", "wan21/tiny")

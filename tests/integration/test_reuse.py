@@ -17,7 +17,7 @@ from fv_core.loop import Component
 from fv_core.media import Clip
 from fv_core.program import InputSpec
 from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, Size, TaskType
-from fv_core.runtime.samples import sample
+from fv_core.runtime.records.samples import sample
 
 ALL = OutputSpec(keep=(EVERYTHING,))
 IMAGE = sample(InputSpec(modality=Modality.IMAGE), Size(64, 64), 1)

@@ -15,9 +15,9 @@ from fv_core.errors import ParityError
 from fv_core.extend import InterceptorSpec
 from fv_core.parity.certificates import certify, write
 from fv_core.request import Numerics
-from fv_core.runtime.certified import standings_here, weights_hash
-from fv_core.runtime.ledger import own_ledger
-from fv_core.runtime.sources import code_hash
+from fv_core.runtime.records.certified import standings_here, weights_hash
+from fv_core.runtime.records.ledger import own_ledger
+from fv_core.runtime.records.sources import code_hash
 
 SMALL = Request(prompt="a ball", model="kit/good", seed=1, size=(16, 16), frames=1, steps=1)
 ALTERING = InterceptorSpec(
@@ -49,7 +49,7 @@ def test_an_edited_source_is_told(engine: Engine, monkeypatch: pytest.MonkeyPatc
     for one in certify(engine, "kit/good"):
         write(one, own_ledger())
     assert reasons(engine) == ""
-    monkeypatch.setattr("fv_core.runtime.ledger.code_hash", lambda card: "another")
+    monkeypatch.setattr("fv_core.runtime.records.ledger.code_hash", lambda card: "another")
     assert "code: " in reasons(engine)
     assert "was certified, this is another" in reasons(engine)
 

@@ -15,8 +15,8 @@ from fv_core import Engine, ModelCard, Request, derive
 from fv_core.card.certificate import Certificate, Figure, Verdict, edits, sealed, verdict_of
 from fv_core.errors import ParityError
 from fv_core.parity.certificates import certify, write
-from fv_core.runtime.certified import require_certified, standings_here, weights_hash
-from fv_core.runtime.ledger import entries, own_ledger, rung_standing
+from fv_core.runtime.records.certified import require_certified, standings_here, weights_hash
+from fv_core.runtime.records.ledger import entries, own_ledger, rung_standing
 
 SMALL = Request(prompt="a ball", model="kit/good", seed=1, size=(16, 16), frames=1, steps=1)
 
@@ -250,7 +250,7 @@ def test_a_plugins_shipped_ledger_is_read_after_this_machines(
     shipped = tmp_path / "shipped"
     own_ledger().rename(shipped)
     assert reasons(engine) == "there is no certificate of it"
-    monkeypatch.setattr("fv_core.runtime.ledger._shipped", lambda card: iter([shipped]))
+    monkeypatch.setattr("fv_core.runtime.records.ledger._shipped", lambda card: iter([shipped]))
     assert reasons(engine) == ""
     write(replace(certificates[1], verdict=Verdict.FAILED), own_ledger())
     assert [entry.path.parent for entry in entries(engine.instance("kit/good").card)] == [

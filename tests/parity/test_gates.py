@@ -14,8 +14,8 @@ from fv_core.parity import conduct, endings, gates
 from fv_core.parity.heeding import reworded
 from fv_core.parity.suite import GATES, Suite
 from fv_core.parity.trial import GateState, Trial
-from fv_core.runtime import snapshot
 from fv_core.runtime.run import RequestRun
+from fv_core.runtime.snapshots import snapshot
 from fv_core.testing.tiny import Denoiser, Vae
 
 

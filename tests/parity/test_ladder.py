@@ -16,7 +16,7 @@ from fv_core.errors import ParityError
 from fv_core.parity.ladder import Measurement, measure, measure_against
 from fv_core.parity.recording import Recording
 from fv_core.parity.taps import record
-from fv_core.runtime.probes import probes
+from fv_core.runtime.records.probes import probes
 
 
 def measured(card: ModelCard, rungs: Sequence[str] = ()) -> dict[Rung, Measurement]:

@@ -18,8 +18,8 @@ from fv_core.loop import ResolvedCall
 from fv_core.request import BoundAdapter, Numerics
 from fv_core.runtime.adapters import AdapterStack, bind_adapters
 from fv_core.runtime.job import advance
-from fv_core.runtime.resolve import resolve
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.requests.resolve import resolve
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.testing.adapters import factors, write_adapter
 
 MODEL = "wan21/tiny"

@@ -18,7 +18,7 @@ from fv_core.cache.pool import POOLS, Entry, Pool
 from fv_core.loop import ComponentOutput, ResolvedCall
 from fv_core.media import Clip
 from fv_core.request import Numerics
-from fv_core.runtime import executor
+from fv_core.runtime.execution import executor
 from fv_core.runtime.scope import RequestScope
 from fv_core.runtime.stores import Stores
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fv_core.runtime.cost import CostModel
+from fv_core.runtime.scheduler.cost import CostModel
 
 
 def test_an_unknown_key_is_its_prior() -> None:

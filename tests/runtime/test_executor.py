@@ -15,8 +15,8 @@ from fv_core.extend.chain import Chain
 from fv_core.loop import CacheMode, CallOutput, ComponentCall, ComponentOutput, LoopOutputs
 from fv_core.plugins import find_card
 from fv_core.request import Numerics
-from fv_core.runtime.calls import Work
-from fv_core.runtime.executor import execute
+from fv_core.runtime.execution.calls import Work
+from fv_core.runtime.execution.executor import execute
 from fv_core.runtime.gain import Always
 from fv_core.runtime.job import Job, advance
 

@@ -17,9 +17,9 @@ from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
 from fv_core.media import Clip
 from fv_core.request import Numerics
-from fv_core.runtime.calls import Work
-from fv_core.runtime.executor import execute
-from fv_core.runtime.features import result_key
+from fv_core.runtime.execution.calls import Work
+from fv_core.runtime.execution.executor import execute
+from fv_core.runtime.execution.features import result_key
 from fv_core.runtime.job import advance
 from fv_core.testing.adapters import factors, write_adapter
 

@@ -17,7 +17,7 @@ from fv_core import Engine, Request
 from fv_core.errors import RequestError
 from fv_core.plugins import find_card
 from fv_core.request import Modality, ModalPart, Numerics, Size, TaskType
-from fv_core.runtime.resolve import as_stated, resolve, settle
+from fv_core.runtime.requests.resolve import as_stated, resolve, settle
 
 BAGEL = find_card("bagel/tiny")
 

@@ -11,7 +11,7 @@ from torch import nn
 from fv_core.card import LoopSpec, derive
 from fv_core.errors import CardError, PluginError, RequestError
 from fv_core.runtime.instance import ModelInstance, Offload, build_loop
-from fv_core.runtime.provenance import weights_name
+from fv_core.runtime.records.provenance import weights_name
 from fv_wan21.card import TINY
 
 

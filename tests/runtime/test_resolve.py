@@ -22,7 +22,7 @@ from fv_core.request import (
     Size,
     TaskType,
 )
-from fv_core.runtime.resolve import resolve
+from fv_core.runtime.requests.resolve import resolve
 from fv_wan21.card import TINY
 
 GUIDED_NEGATIVE = derive(TINY, defaults={"negative_prompt": "grey"})

@@ -15,8 +15,9 @@ from fv_core.errors import RunError
 from fv_core.extend.chain import Chain
 from fv_core.loop import StepResult, WorkPlan
 from fv_core.request import MediaChunk, StepDone
-from fv_core.runtime import executor, instance
+from fv_core.runtime import instance
 from fv_core.runtime import job as jobs
+from fv_core.runtime.execution import executor
 from fv_core.runtime.job import Job
 from fv_core.runtime.watch import NonFiniteWatch
 

@@ -19,9 +19,9 @@ from fv_core.errors import RequestError
 from fv_core.loop import ComponentOutput, ResolvedCall
 from fv_core.request import EVERYTHING, Numerics
 from fv_core.runtime.batching import Forwards
+from fv_core.runtime.execution.sharing import same_bits
 from fv_core.runtime.gain import Always
 from fv_core.runtime.job import advance
-from fv_core.runtime.sharing import same_bits
 from fv_core.runtime.together import Result
 from fv_core.testing.tiny import CARD
 

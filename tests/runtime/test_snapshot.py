@@ -23,7 +23,7 @@ from fv_core.loop import CallOutput, ComponentCall
 from fv_core.plugins import find_card
 from fv_core.request import Size
 from fv_core.runtime.job import Job
-from fv_core.runtime.snapshot import FORMAT, RequestSnapshot, TensorLeaves, _digest
+from fv_core.runtime.snapshots.snapshot import FORMAT, RequestSnapshot, TensorLeaves, _digest
 from fv_core.runtime.stores import Counters
 
 Ask = Callable[..., Request]
@@ -189,7 +189,7 @@ def test_snapshot_of_another_format_is_refused_by_its_number(
 ) -> None:
     taken = RequestSnapshot.load(saved)
     with monkeypatch.context() as patch:
-        patch.setattr("fv_core.runtime.snapshot.FORMAT", 1)
+        patch.setattr("fv_core.runtime.snapshots.snapshot.FORMAT", 1)
         taken.save(saved)
     assert "format '1': is not 2" in refused(lambda: RequestSnapshot.load(saved)).message
 
@@ -212,7 +212,7 @@ def test_snapshot_is_refused_where_something_else_runs(where: str, saved: Path) 
 def test_snapshot_is_refused_with_another_version_of_the_plugin(
     saved: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fv_core.runtime.provenance.plugin_name", lambda instance: "fv-wan21 9.9")
+    monkeypatch.setattr("fv_core.runtime.records.provenance.plugin_name", lambda instance: "fv-wan21 9.9")
     assert "plugin" in refused(lambda: engine.resume(RequestSnapshot.load(saved))).message
 
 

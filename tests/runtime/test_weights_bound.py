@@ -17,7 +17,7 @@ from transformers import UMT5Config, UMT5EncoderModel
 import fv_wan21
 from fv_core import Engine, Request, derive
 from fv_core.errors import FvError, PluginError, WeightsError
-from fv_core.runtime.certified import weights_hash
+from fv_core.runtime.records.certified import weights_hash
 from fv_wan21.card import TINY
 
 Ask = Callable[..., Request]

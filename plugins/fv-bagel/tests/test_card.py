@@ -24,7 +24,7 @@ from fv_core.card import ComponentSpec, ModelCard, validate
 from fv_core.errors import CardError, WeightsError
 from fv_core.plugins import find_card
 from fv_core.request import Size, TaskType
-from fv_core.runtime.params import build_loops
+from fv_core.runtime.requests.params import build_loops
 
 NAMES = ("model", "vision", "vae")
 

@@ -15,7 +15,7 @@ from fv_bagel.prompts import PLANNING
 from fv_core import OutputSpec, Request
 from fv_core.errors import FvError, RequestError
 from fv_core.request import Numerics, TaskType
-from fv_core.runtime.resolve import resolve
+from fv_core.runtime.requests.resolve import resolve
 
 IMAGES = ("t2i_global", "t2i_channel", "t2i_text_channel", "t2i_nocfg", "think")
 Difference = Callable[[Tensor, Tensor], float]

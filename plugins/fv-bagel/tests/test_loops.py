@@ -19,7 +19,7 @@ from fv_core.cache import CacheRef
 from fv_core.errors import CardError, RequestError
 from fv_core.loop import CacheMode, CallOutput, Done, LoopEnv, StepResult, WorkPlan
 from fv_core.request import Numerics, ResolvedRequest, Size
-from fv_core.runtime.resolve import resolve
+from fv_core.runtime.requests.resolve import resolve
 
 ENV = LoopEnv(device=torch.device("cpu"), scope="r/context", owner="r")
 IDS = torch.arange(5)

@@ -24,10 +24,10 @@ from fv_core.parity.recording import Recording
 from fv_core.parity.reference import run_reference
 from fv_core.parity.taps import record
 from fv_core.request import Numerics, TaskType
-from fv_core.runtime.ledger import rung_standing
-from fv_core.runtime.probes import probes
-from fv_core.runtime.resolve import settle
-from fv_core.runtime.sources import SHIPPED
+from fv_core.runtime.records.ledger import rung_standing
+from fv_core.runtime.records.probes import probes
+from fv_core.runtime.records.sources import SHIPPED
+from fv_core.runtime.requests.resolve import settle
 
 Difference = Callable[[Tensor, Tensor], float]
 

@@ -19,8 +19,8 @@ from fv_core.plugins import find_card
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import LoopNode
 from fv_core.request import Size, TaskType
-from fv_core.runtime.params import build_loops
-from fv_core.runtime.samples import sample
+from fv_core.runtime.records.samples import sample
+from fv_core.runtime.requests.params import build_loops
 from fv_cosmos3.card import CARDS, NANO, SUPER, TINY
 
 NAMES = ("transformer", "vae", "sound")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fv_core.program import InputSpec
 from fv_core.request import Modality, Request, Size, TaskType
-from fv_core.runtime.samples import sample
+from fv_core.runtime.records.samples import sample
 from fv_core.testing import CardConformance
 
 _SIZE = (24, 16)

@@ -15,9 +15,9 @@ from fv_core.loop.policies.guidance import combine
 from fv_core.parity import ladder
 from fv_core.parity.ladder import Measurement, measure
 from fv_core.request import TaskType
-from fv_core.runtime.ledger import rung_standing
-from fv_core.runtime.probes import probes
-from fv_core.runtime.sources import SHIPPED
+from fv_core.runtime.records.ledger import rung_standing
+from fv_core.runtime.records.probes import probes
+from fv_core.runtime.records.sources import SHIPPED
 from fv_cosmos3 import denoise, transformer
 from fv_cosmos3.card import CARDS, TINY
 from fv_cosmos3.pathways import Text, understand

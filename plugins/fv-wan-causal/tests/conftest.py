@@ -24,7 +24,7 @@ from fv_core.card import FrameRule
 from fv_core.loop import CallOutput, ComponentOutput, StepResult, chunk_rollout
 from fv_core.parity.taps import steps
 from fv_core.request import Modality, ModalPart, Numerics, OutputSpec, TaskType
-from fv_core.runtime.calls import Work
+from fv_core.runtime.execution.calls import Work
 from fv_core.runtime.instance import ModelInstance, Offload
 from fv_core.runtime.run import RequestRun
 from fv_wan_causal.card import TINY, loops

@@ -15,7 +15,7 @@ from fv_core.card import ComponentSpec, ModelCard, validate
 from fv_core.plugins import find_card
 from fv_core.plugins.reference import resolve_reference
 from fv_core.request import TaskType
-from fv_core.runtime.params import build_loops
+from fv_core.runtime.requests.params import build_loops
 from fv_wan_causal.card import CARDS, SF_1_3B, TINY, WINDOW
 
 GOLDENS = Path(__file__).parents[3] / "tests" / "goldens"

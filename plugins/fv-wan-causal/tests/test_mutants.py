@@ -18,7 +18,7 @@ from fv_core.media.inputs import decode_part
 from fv_core.parity.reference import run_reference
 from fv_core.parity.taps import record
 from fv_core.request import Numerics, TaskType
-from fv_core.runtime.resolve import settle
+from fv_core.runtime.requests.resolve import settle
 from fv_wan_causal import denoiser, forward, vae
 from fv_wan_causal.card import CHUNK, TINY
 from fv_wan_causal.probes import probes

@@ -13,9 +13,9 @@ from fv_core.loop import chunk_rollout
 from fv_core.parity.ladder import Measurement, measure
 from fv_core.parity.reference import run_reference
 from fv_core.request import Numerics
-from fv_core.runtime.ledger import rung_standing
-from fv_core.runtime.resolve import settle
-from fv_core.runtime.sources import SHIPPED
+from fv_core.runtime.records.ledger import rung_standing
+from fv_core.runtime.records.sources import SHIPPED
+from fv_core.runtime.requests.resolve import settle
 from fv_wan_causal import denoiser
 from fv_wan_causal.card import CARDS, TINY
 from fv_wan_causal.probes import probes

@@ -20,7 +20,7 @@ from fv_core.loop.chunk_rollout import ChunkRollout, ChunkState
 from fv_core.loop.driver import advance
 from fv_core.request import Numerics
 from fv_core.runtime.instance import ModelInstance, Offload
-from fv_core.runtime.resolve import resolve
+from fv_core.runtime.requests.resolve import resolve
 from fv_wan_causal import forward
 from fv_wan_causal.card import CHUNK, TINY
 

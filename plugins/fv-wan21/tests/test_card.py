@@ -14,7 +14,7 @@ from torch import nn
 from fv_core.card import ComponentSpec, ModelCard, validate
 from fv_core.plugins import find_card
 from fv_core.plugins.reference import resolve_reference
-from fv_core.runtime.params import build_loops
+from fv_core.runtime.requests.params import build_loops
 from fv_wan21 import loading
 from fv_wan21.card import CARDS, T2V_1_3B, T2V_14B, TINY
 

@@ -18,10 +18,10 @@ from fv_core.parity.ladder import Measurement, measure
 from fv_core.parity.reference import run_reference
 from fv_core.parity.taps import record
 from fv_core.request import Numerics
-from fv_core.runtime.ledger import rung_standing
-from fv_core.runtime.probes import probes
-from fv_core.runtime.resolve import resolve
-from fv_core.runtime.sources import SHIPPED
+from fv_core.runtime.records.ledger import rung_standing
+from fv_core.runtime.records.probes import probes
+from fv_core.runtime.records.sources import SHIPPED
+from fv_core.runtime.requests.resolve import resolve
 from fv_wan21 import components
 from fv_wan21.card import CARDS, TINY
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fv_core.request import Priority
-from fv_core.runtime.cost import CostModel
+from fv_core.runtime.scheduler.cost import CostModel
 from fv_core.runtime.scheduler.joining import Joining, alone
 from fv_core.runtime.scheduler.remaining import LeastRemaining, Patience
 

@@ -27,7 +27,7 @@ from fv_core.runtime.instance import SEED
 from fv_core.runtime.scope import RequestScope
 
 if TYPE_CHECKING:
-    from fv_core.runtime.calls import Work
+    from fv_core.runtime.execution.calls import Work
 
 
 def result_key(call: ComponentCall, work: Work) -> CacheKey | None:

@@ -12,7 +12,7 @@ from fv_core.card.certificate import Certificate, misfits
 from fv_core.errors import ParityError
 from fv_core.home import home
 from fv_core.plugins import record_of
-from fv_core.runtime.sources import SHIPPED, code_hash
+from fv_core.runtime.records.sources import SHIPPED, code_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Final
 
 from fv_core.errors import FvError
 from fv_core.request import MediaChunk
-from fv_core.runtime.job_store import JobStore
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots.job_store import JobStore
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
 EVERY_S: Final = 10.0
 """Seconds between two snapshots of a job, unless an engine is told otherwise."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from fv_core.errors import RunError
 from fv_core.media.atomic import refusing, write_files
-from fv_core.runtime.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,7 +25,7 @@ from fv_core.request import (
     TaskType,
     shows_something,
 )
-from fv_core.runtime.inputs import Inputs, check_inputs, read_inputs
+from fv_core.runtime.requests.inputs import Inputs, check_inputs, read_inputs
 
 SEEDS = 2**64
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 from fv_core.card import ModelCard
 from fv_core.extend.chain import Enabled
 from fv_core.request import ResolvedRequest
-from fv_core.runtime import provenance
 from fv_core.runtime.environment import environment
 from fv_core.runtime.extensions import check_extensions
-from fv_core.runtime.inputs import Inputs
 from fv_core.runtime.instance import ModelInstance
-from fv_core.runtime.resolve import as_stated, settle
+from fv_core.runtime.records import provenance
+from fv_core.runtime.requests.inputs import Inputs
+from fv_core.runtime.requests.resolve import as_stated, settle
 from fv_core.runtime.run import RequestRun
-from fv_core.runtime.snapshot import SnapshotHeader, mismatch
+from fv_core.runtime.snapshots.snapshot import SnapshotHeader, mismatch
 
 
 def header_of(run: RequestRun) -> SnapshotHeader:

@@ -19,10 +19,10 @@ from fv_core.extend.chain import Enabled
 from fv_core.request import Numerics, ResolvedRequest
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.instance import ModelInstance
-from fv_core.runtime.ledger import Standing, claimed_rungs, rung_standing
-from fv_core.runtime.probes import as_measured, probes
-from fv_core.runtime.provenance import dtype_name
-from fv_core.runtime.resolve import settle
+from fv_core.runtime.records.ledger import Standing, claimed_rungs, rung_standing
+from fv_core.runtime.records.probes import as_measured, probes
+from fv_core.runtime.records.provenance import dtype_name
+from fv_core.runtime.requests.resolve import settle
 from fv_core.weights.pull_record import digest_of
 from fv_core.weights.store import plain_files
 

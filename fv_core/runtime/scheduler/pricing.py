@@ -10,9 +10,9 @@ from typing import Final
 from fv_core.card import ModelCard
 from fv_core.program import LoopNode, Node
 from fv_core.request import Numerics, ResolvedRequest, Size
-from fv_core.runtime.cost import LEARNS, CostModel
 from fv_core.runtime.estimate import component_ids
-from fv_core.runtime.params import build_loops
+from fv_core.runtime.requests.params import build_loops
+from fv_core.runtime.scheduler.cost import LEARNS, CostModel
 
 SLOW: Final = 1e-10
 """Seconds per multiplication before anything was measured: a small CPU."""

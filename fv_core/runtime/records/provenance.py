@@ -9,7 +9,7 @@ from fv_core.request import Used
 from fv_core.runtime.environment import environment, environment_hash
 from fv_core.runtime.instance import SEED, ModelInstance
 from fv_core.runtime.job import Job
-from fv_core.runtime.ledger import plugin_of
+from fv_core.runtime.records.ledger import plugin_of
 
 
 def plugin_name(instance: ModelInstance) -> str:

@@ -19,11 +19,11 @@ from fv_core.errors import FvError
 from fv_core.loop import ComponentOutput, StepResult
 from fv_core.loop.outputs import described
 from fv_core.request import Numerics
-from fv_core.runtime import packing
 from fv_core.runtime.batching import Batching
-from fv_core.runtime.calls import Call, Task, Unit, Work, rows, spare
-from fv_core.runtime.returned import checked
-from fv_core.runtime.sharing import same
+from fv_core.runtime.execution import packing
+from fv_core.runtime.execution.calls import Call, Task, Unit, Work, rows, spare
+from fv_core.runtime.execution.returned import checked
+from fv_core.runtime.execution.sharing import same
 
 APART: Final = (
     "{component}.{op} gives other bits beside other requests than alone here, so exact requests run it alone"

@@ -25,8 +25,8 @@ from fv_core.loop import (
 )
 from fv_core.request import CancelScope, Numerics
 from fv_core.runtime.adapters import AdapterStack
+from fv_core.runtime.execution.features import found, result_key, stored
 from fv_core.runtime.faults import as_fv_error
-from fv_core.runtime.features import found, result_key, stored
 from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.scope import RequestScope
 

@@ -9,7 +9,7 @@ import torch
 
 from fv_core.request import Numerics
 from fv_core.runtime.batching import Operation
-from fv_core.runtime.calls import Task, Unit, Work
+from fv_core.runtime.execution.calls import Task, Unit, Work
 
 EVEN: Final = (1, 2, 4)
 """Numbers of threads with which exact calls share forwards on a CPU."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fv_core.card import ModelCard
 from fv_core.plugins.reference import resolve_reference
 from fv_core.request import EVERYTHING, Numerics, OutputSpec, Request, Size, TaskType
-from fv_core.runtime.samples import sample
+from fv_core.runtime.records.samples import sample
 
 _STEPS = 6  # a solver of second order has then begun, run and ended
 _PROMPT = "a red circle moving right over a green square"

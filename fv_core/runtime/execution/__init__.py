@@ -1,0 +1,1 @@
+"""Execution: from the calls of many runs to the forwards of a component."""

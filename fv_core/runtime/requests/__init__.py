@@ -1,0 +1,1 @@
+"""Requests: the values that a run of a card takes."""

@@ -1,0 +1,1 @@
+"""Snapshots: a job as one file, kept and taken up again."""
