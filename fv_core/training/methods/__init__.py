@@ -1,0 +1,1 @@
+"""The training methods, one a file: what each trains, and its loss."""
