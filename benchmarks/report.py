@@ -35,19 +35,24 @@ class Goal:
         return f"{'<=' if self.at_most else '>='} {self.limit:g}"
 
 
-def arguments(about: str | None, *, rounds: int, smoke_rounds: int = 1) -> argparse.ArgumentParser:
+def arguments(
+    about: str | None, *, rounds: int, smoke_rounds: int = 1, full_rounds: int | None = None
+) -> argparse.ArgumentParser:
     """The options of every benchmark; `settled` reads them.
 
     Args:
         about: the benchmark's own docstring. rounds: repeated measurements. smoke_rounds: those of a smoke run.
+        full_rounds: those of `--full`, where a benchmark has it.
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--rounds", type=int, help=f"repeated measurements; {rounds} if left out")
+    if full_rounds is not None:
+        parser.add_argument("--full", action="store_true", help=f"{full_rounds} rounds, as published")
     parser.add_argument("--report-only", action="store_true", help="exit with 0 where a goal is missed")
     parser.add_argument(
         "--smoke", action="store_true", help="tiny counts: the figures mean nothing and miss no goal"
     )
-    parser.set_defaults(usual=rounds, tiny=smoke_rounds)
+    parser.set_defaults(usual=rounds, tiny=smoke_rounds, most=full_rounds, full=False)
     return parser
 
 
@@ -55,7 +60,7 @@ def settled(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The command line, with `rounds` filled in."""
     args = parser.parse_args()
     if args.rounds is None:
-        args.rounds = args.tiny if args.smoke else args.usual
+        args.rounds = args.tiny if args.smoke else args.most if args.full else args.usual
     if args.rounds < 1:
         parser.error(f"--rounds {args.rounds} is below 1")
     return args

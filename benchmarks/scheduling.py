@@ -1,6 +1,8 @@
 """Who waits how long, by policy: fv's order against the usual ones, on a simulated device with the real classes.
 
-Mix A: 90 % of jobs take 1 s, 10 % take 20 s. Mix C: half take 1 s, half take 5 s.
+Mix A: 90 % of jobs take 1 s, 10 % take 20 s. Mix C: half take 1 s, half take 5 s. Load is seconds of jobs alone, over
+seconds. Nothing is known of a kind before it has run. A started job holds bytes as its steps take seconds: a tenth of a
+second for one GiB.
 """
 
 from __future__ import annotations
@@ -21,9 +23,15 @@ from fv_core.runtime.scheduler.joining import Joining, alone
 from fv_core.runtime.scheduler.remaining import LeastRemaining
 
 MIXES = {
-    "A": (Kind(name="short", share=0.9, steps=10, step_s=0.1), Kind(name="long", share=0.1, steps=50, step_s=0.4)),
-    "C": (Kind(name="short", share=0.5, steps=10, step_s=0.1), Kind(name="long", share=0.5, steps=25, step_s=0.2)),
-}  # fmt: skip
+    "A": (
+        Kind(name="short", share=0.9, steps=10, step_s=0.1, bytes=2**30),
+        Kind(name="long", share=0.1, steps=50, step_s=0.4, bytes=4 * 2**30),
+    ),
+    "C": (
+        Kind(name="short", share=0.5, steps=10, step_s=0.1, bytes=2**30),
+        Kind(name="long", share=0.5, steps=25, step_s=0.2, bytes=2 * 2**30),
+    ),
+}
 LOADS = (0.8, 0.95, 1.1)
 POLICIES: dict[str, Callable[[CostModel, bool], Scheduler]] = {
     "fifo": lambda costs, batching: Fifo(),
@@ -44,7 +52,7 @@ class Figures:
     long_max: float
     slowdown_p95: float
     inflation: float
-    at_once: float
+    peak_gib: float
 
 
 def _join(costs: CostModel, batching: bool) -> Join:
@@ -71,7 +79,7 @@ def measured(done: Simulated, jobs: Sequence[SimulatedJob]) -> Figures:
         long_max=by_kind["long"][-1],
         slowdown_p95=p95(sorted(job.response / job.kind.seconds for job in jobs)),
         inflation=done.inflation,
-        at_once=done.most_at_once,
+        peak_gib=done.peak_bytes / 2**30,
     )
 
 
@@ -86,15 +94,13 @@ COLUMNS = {
     "long_max": "long max",
     "slowdown_p95": "slowdown p95",
     "inflation": "work",
-    "at_once": "jobs at once",
+    "peak_gib": "peak GiB",
 }
 
 
 def main() -> None:
-    parser = arguments(__doc__, rounds=5, smoke_rounds=1)
-    parser.add_argument("--jobs", type=int, help="jobs of each run; 600 if left out")
-    args = settled(parser)
-    count = args.jobs or (60 if args.smoke else 600)
+    args = settled(arguments(__doc__, rounds=5, full_rounds=20))
+    count = 60 if args.smoke else 600
     found = {case: averaged(*case, rounds=args.rounds, count=count) for case in cases()}
     rows: list[Sequence[str]] = [("mix", "load", "batching", "policy", *COLUMNS.values())]
     for (mix, load, batching, policy), told in found.items():

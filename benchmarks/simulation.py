@@ -22,12 +22,14 @@ NOISE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of job: how often, how many steps, and the seconds of a step alone."""
+    """A kind of job: how often, how many steps, the seconds of a step alone, and the bytes it holds once started."""
 
     name: str
     share: float
     steps: int
     step_s: float
+    bytes: int = 0
+    priority: Priority = Priority.STANDARD
 
     @property
     def seconds(self) -> float:
@@ -41,8 +43,7 @@ class SimulatedJob:
     id: str
     kind: Kind
     arrived: float
-    cost_of: Callable[[Kind], float]
-    priority: Priority = Priority.STANDARD
+    costs: CostModel
     rows: int = 1
     served: float = 0.0
     left: int = field(init=False)
@@ -51,7 +52,11 @@ class SimulatedJob:
 
     def __post_init__(self) -> None:
         self.left = self.kind.steps
-        self.cost = self.kind.steps * self.cost_of(self.kind)
+        self.cost = self.remaining
+
+    @property
+    def priority(self) -> Priority:
+        return self.kind.priority
 
     @property
     def key(self) -> Hashable:
@@ -59,7 +64,7 @@ class SimulatedJob:
 
     @property
     def remaining(self) -> float:
-        return self.left * self.cost_of(self.kind)
+        return self.left * self.costs.step_seconds(self.kind.name, 1)
 
     @property
     def response(self) -> float:
@@ -68,11 +73,11 @@ class SimulatedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """Seconds that the device worked, those that the jobs take alone, and how many were there at once."""
+    """Seconds that the device worked, those that the jobs take alone, and the most bytes of started jobs at once."""
 
     busy: float
     work: float
-    most_at_once: int
+    peak_bytes: int
 
     @property
     def inflation(self) -> float:
@@ -108,13 +113,10 @@ def simulate(
         admitted: seconds of work, as predicted, that are let in at once; who comes beyond is turned away.
         ended: told of each job as it ends, where a long run has no use for all of them at the end.
     """
-    coming = iter(
-        SimulatedJob(f"{i:07}", kind, at, lambda kind: costs.step_seconds(kind.name, 1))
-        for i, (at, kind) in enumerate(stream)
-    )
+    coming = iter(SimulatedJob(f"{i:07}", kind, at, costs) for i, (at, kind) in enumerate(stream))
     coming_next = next(coming, None)
     going: list[SimulatedJob] = []
-    now, busy, work, most = 0.0, 0.0, 0.0, 0
+    now, busy, work, held, peak = 0.0, 0.0, 0.0, 0, 0
     while going or coming_next:
         if not going and coming_next:
             now = max(now, coming_next.arrived)
@@ -125,9 +127,10 @@ def simulate(
             coming_next = next(coming, None)
         if not going:
             continue
-        most = max(most, len(going))
         together = scheduler.next(going, now)
         kind = together[0].kind
+        held += sum(job.kind.bytes for job in together if not job.served)
+        peak = max(peak, held)
         seconds = kind.step_s * (FIXED + (1 - FIXED) * len(together)) * max(0.1, rng.gauss(1.0, NOISE))
         now, busy = now + seconds, busy + seconds
         costs.observe(kind.name, len(together), seconds)
@@ -137,6 +140,7 @@ def simulate(
             job.left -= 1
             if not job.left:
                 job.ended = now
+                held -= job.kind.bytes
                 ended(job)
         going = [job for job in going if job.left]
-    return Simulated(busy=busy, work=work, most_at_once=most)
+    return Simulated(busy=busy, work=work, peak_bytes=peak)

@@ -21,15 +21,6 @@ class Fifo:
         """Looks at nothing."""
 
 
-class Shortest(Fifo):
-    """The job with the least cost first, to its end: shortest job first without preemption."""
-
-    def next(self, candidates: Sequence[C], now: float) -> Sequence[C]:
-        return self._join(
-            sorted(candidates, key=lambda one: (one.served == 0, one.cost, one.arrived, one.id))
-        )
-
-
 class RoundRobin(Fifo):
     """A step of each in turn."""
 
@@ -58,10 +49,20 @@ class StaticBatch:
     def next(self, candidates: Sequence[C], now: float) -> Sequence[C]:
         members = [one for one in candidates if one.id in self._batch]
         if not members:
-            members = self._join(sorted(candidates, key=lambda one: (one.arrived, one.id)))
+            members = self._join(sorted(candidates, key=self._place))
             self._batch = frozenset(one.id for one in members)
         # Members are at one step but for those that were given more of them; these wait for nobody.
         return [one for one in members if one.key == members[0].key]
 
     def ran(self, jobs: Sequence[Candidate], seconds: float) -> None:
         """The batch is what it was formed of."""
+
+    def _place(self, one: Candidate) -> tuple[float, str]:
+        return (one.arrived, one.id)
+
+
+class Shortest(StaticBatch):
+    """The job with the least cost first, to its end, with those that join it as it starts: shortest job first."""
+
+    def _place(self, one: Candidate) -> tuple[float, str]:
+        return (one.cost, one.id)

@@ -10,6 +10,8 @@ from fv_core.runtime.scheduler.contract import C, StepTimes
 
 PAYS: Final = 0.85
 """A row joins where the larger forward takes at most this share of the two apart."""
+STRETCH: Final = PAYS / (1 - PAYS)
+"""So a step that others join lasts at most this many times what it takes alone: t(B + 1) <= 0.85 (t(B) + t(1))."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

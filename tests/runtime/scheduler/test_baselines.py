@@ -8,6 +8,7 @@ from typing import Any
 
 from fv_core.request import Priority
 from fv_core.runtime.scheduler.baselines import Fifo, RoundRobin, Shortest, StaticBatch
+from fv_core.runtime.scheduler.joining import alone
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +60,16 @@ def test_first_come_first_served() -> None:
 
 def test_the_shortest_first_but_none_is_interrupted() -> None:
     jobs = [Job(id="a", left=3), Job(id="b", left=2, arrived=1.0), Job(id="c", left=1, arrived=1.0)]
-    assert turns(Shortest(), jobs) == "aaacbb"
+    assert turns(Shortest(alone), jobs) == "aaacbb"
+
+
+def test_the_shortest_are_joined_as_they_start_and_not_later() -> None:
+    jobs = [Job(id="a", left=3), Job(id="b", left=2), Job(id="c", left=1), Job(id="d", left=1, arrived=1.0)]
+
+    def two(ranked: Sequence[Any]) -> list[Any]:
+        return list(ranked)[:2]
+
+    assert turns(Shortest(two), jobs) == "(cb)b(da)aa"
 
 
 def test_a_step_of_each_in_turn() -> None:
