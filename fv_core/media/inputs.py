@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import av
 import numpy as np
@@ -60,7 +60,7 @@ def read_part(part: ModalPart) -> bytes:
         RequestError: FV320 neither or both of file and bytes, or the file cannot be read; FV321 too large.
     """
     if bool(part.path) == bool(part.data):
-        raise _unreadable(part, "needs either a file or bytes")
+        raise unreadable(part, "needs either a file or bytes")
     limit = MAX_BYTES[part.modality]
     try:
         data = _whole(Path(part.path), limit) if part.path else part.data
@@ -97,7 +97,7 @@ def decode_part(part: ModalPart, data: bytes) -> DecodedInput:
         told = "more than is ever decoded"
         raise _too_large(part, told, f"at most {MAX_DECODED} bytes once decoded") from error
     except Exception as error:  # damaged bytes have made the decoders raise nearly everything
-        raise _unreadable(part, f"cannot be decoded: {type(error).__name__}: {error}") from error
+        raise unreadable(part, f"cannot be decoded: {type(error).__name__}: {error}") from error
 
 
 def _whole(path: Path, limit: int) -> bytes:
@@ -112,10 +112,10 @@ def _image(part: ModalPart, data: bytes) -> DecodedInput:
     try:
         image = Image.open(io.BytesIO(data), formats=_IMAGES)
     except UnidentifiedImageError as error:
-        raise _unreadable(part, "is no image that is read") from error
+        raise unreadable(part, "is no image that is read") from error
     _check_decoded(part, image.width * image.height * 3, f"{image.width}x{image.height}")
     if image.mode not in _MODES:
-        raise _unreadable(part, f"has pixels of the kind {image.mode}, of more than 8 bits each")
+        raise unreadable(part, f"has pixels of the kind {image.mode}, of more than 8 bits each")
     notes = []
     if (count := getattr(image, "n_frames", 1)) > 1:
         notes.append(f"of the image's {count} frames the first is used")
@@ -126,9 +126,9 @@ def _image(part: ModalPart, data: bytes) -> DecodedInput:
 
 
 def _video(part: ModalPart, data: bytes) -> DecodedInput:
-    with _open(part, data) as container:
+    with open_media(part, io.BytesIO(data)) as container:
         if not container.streams.video:
-            raise _unreadable(part, "holds no video")
+            raise unreadable(part, "holds no video")
         stream = container.streams.video[0]
         frame_bytes = stream.codec_context.width * stream.codec_context.height * 3
         frames: list[Content] = []
@@ -137,53 +137,58 @@ def _video(part: ModalPart, data: bytes) -> DecodedInput:
             frames.append(frame.to_ndarray(format="rgb24"))
         told = stream.frames
     if not frames:
-        raise _unreadable(part, "holds no frame")
+        raise unreadable(part, "holds no frame")
     if len(frames) < told:
-        raise _unreadable(part, f"is cut short: {len(frames)} of its {told} frames are there")
+        raise unreadable(part, f"is cut short: {len(frames)} of its {told} frames are there")
     return DecodedInput(content=np.stack(frames))
 
 
 def _audio(part: ModalPart, data: bytes) -> DecodedInput:
-    with _open(part, data) as container:
+    with open_media(part, io.BytesIO(data)) as container:
         if not container.streams.audio:
-            raise _unreadable(part, "holds no sound")
+            raise unreadable(part, "holds no sound")
         if container.streams.audio[0].channels not in range(1, _CHANNELS + 1):
-            raise _unreadable(part, f"does not have 1 to {_CHANNELS} channels")
+            raise unreadable(part, f"does not have 1 to {_CHANNELS} channels")
         resampler = av.AudioResampler(format="fltp")
         blocks: list[Content] = []
         for frame in container.decode(container.streams.audio[0]):
             blocks += [part.to_ndarray() for part in resampler.resample(frame)]
             _check_decoded(part, sum(block.nbytes for block in blocks), f"{len(blocks)} blocks")
     if not blocks:
-        raise _unreadable(part, "holds no sample")
+        raise unreadable(part, "holds no sample")
     return DecodedInput(content=np.concatenate(blocks, axis=1).astype(np.float32))
 
 
 def _action(part: ModalPart, data: bytes) -> DecodedInput:
     if not data.startswith(b"\x93NUMPY"):
-        raise _unreadable(part, "is no .npy file")
+        raise unreadable(part, "is no .npy file")
     actions = np.load(io.BytesIO(data), allow_pickle=False)
     if not isinstance(actions, np.ndarray) or actions.ndim != 2 or 0 in actions.shape:
-        raise _unreadable(part, "holds no array [T, D]")
+        raise unreadable(part, "holds no array [T, D]")
     if actions.dtype.kind != "f":
-        raise _unreadable(part, "holds numbers that are no floats")
+        raise unreadable(part, "holds numbers that are no floats")
     with np.errstate(over="ignore"):
         rows = actions.astype(np.float32)
     if not np.isfinite(rows).all():
-        raise _unreadable(part, "holds numbers that are not finite in 32 bits")
+        raise unreadable(part, "holds numbers that are not finite in 32 bits")
     return DecodedInput(content=rows)
 
 
-def _open(part: ModalPart, data: bytes) -> Any:
+def open_media(part: ModalPart, file: BinaryIO) -> Any:
+    """The container of a video or sound, to be closed by who asked.
+
+    Raises:
+        RequestError: FV320, it is of no format that is read.
+    """
     # Other demuxers may open files that the bytes name.
     try:
-        container = av.open(io.BytesIO(data), options={"format_whitelist": ",".join(_DEMUXERS)})
+        container = av.open(file, options={"format_whitelist": ",".join(_DEMUXERS)})
     except av.FFmpegError as error:
-        raise _unreadable(part, "is of no format that is read, or damaged") from error
+        raise unreadable(part, "is of no format that is read, or damaged") from error
     if not any(name in container.format.name.split(",") for name in _MEDIA[part.modality]):
         name = container.format.name
         container.close()
-        raise _unreadable(part, f"is of the format {name}")
+        raise unreadable(part, f"is of the format {name}")
     return container
 
 
@@ -192,7 +197,8 @@ def _check_decoded(part: ModalPart, size: int, told: str) -> None:
         raise _too_large(part, told, f"at most {MAX_DECODED} bytes once decoded")
 
 
-def _unreadable(part: ModalPart, rule: str) -> RequestError:
+def unreadable(part: ModalPart, rule: str) -> RequestError:
+    """FV320."""
     legal = {
         Modality.IMAGE: "PNG, JPEG or WebP",
         Modality.VIDEO: "MP4, MOV, WebM or MKV",

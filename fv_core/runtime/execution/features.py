@@ -9,8 +9,9 @@ one of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,9 +22,11 @@ from fv_core.cache.key import stated
 from fv_core.cache.pool import FEATURE, Entry
 from fv_core.cache.stores import value_ref
 from fv_core.loop import CacheMode, CacheUse, CallOutput, ComponentCall, ComponentOutput
+from fv_core.loop.work import Row, Static
 from fv_core.parallel import ParallelPlan
+from fv_core.request import Numerics
 from fv_core.runtime.environment import environment, environment_hash
-from fv_core.runtime.instance import SEED
+from fv_core.runtime.instance import SEED, ModelInstance
 from fv_core.runtime.scope import RequestScope
 
 if TYPE_CHECKING:
@@ -45,24 +48,47 @@ def result_key(call: ComponentCall, work: Work) -> CacheKey | None:
     previous = tuple(work.scope.key_of(use.ref) for use in call.caches)
     if None in previous:
         return None
-    instance = work.instance
+    return call_key(
+        work.instance,
+        call.component,
+        call.op,
+        static=call.static,
+        rows=call.rows,
+        numerics=work.numerics,
+        adapters=work.adapters.key(call.component),
+        previous=tuple(one for one in previous if one is not None),
+    )
+
+
+def call_key(
+    instance: ModelInstance,
+    component: str,
+    op: str,
+    *,
+    static: Mapping[str, Static] = MappingProxyType({}),
+    rows: Mapping[str, Row],
+    numerics: Numerics,
+    adapters: tuple[str, ...] = (),
+    previous: tuple[str, ...] = (),
+) -> CacheKey:
+    """The key of what a call on a resident model returns. `rows` are what decides the call's own rows, or these."""
     return CacheKey(
         model=instance.digest,
-        component=call.component,
-        op=call.op,
+        component=component,
+        op=op,
         weights=f"seed {SEED}" if instance.folder is None else instance.fingerprint(),
         version=instance.version,
-        adapters=work.adapters.key(call.component),
+        adapters=adapters,
         precision=str(instance.dtype),
         device=str(instance.device),
         environment=environment_hash(environment(instance.card, instance.device)),
-        numerics=work.numerics,
+        numerics=numerics,
         plan=str(ParallelPlan()),
-        static=stated(call.static),
+        static=stated(static),
         inputs=stated(
-            {name: value_ref(row) if isinstance(row, Tensor) else row for name, row in call.rows.items()}
+            {name: value_ref(row) if isinstance(row, Tensor) else row for name, row in rows.items()}
         ),
-        previous=tuple(one for one in previous if one is not None),
+        previous=previous,
         part="output",
     )
 

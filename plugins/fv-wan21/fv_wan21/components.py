@@ -5,13 +5,14 @@ References: diffusers 0.42.1 `WanPipeline`, `AutoencoderKLWan`; transformers 5.2
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
-from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, unpatchify
-from torch import Tensor
+from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, patchify, unpatchify
+from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
+from torch import Tensor, nn
 from transformers import UMT5EncoderModel
 
 from fv_core.loop import CallOutput, ComponentOutput, ResolvedCall
@@ -89,7 +90,9 @@ class Denoiser:
 
 
 class Vae:
-    """Ops `prepare` and `decode` of the causal decoder, one sample per forward: batching it changes bits.
+    """Ops `posterior`, `prepare` and `decode`, one sample per forward: batching them changes bits.
+
+    posterior: row frames uint8 [f, height, width, 3], f = 4k + 1; outputs mean and std fp32 [C, F, H, W], normalised.
 
     prepare: row latent [C, F, H, W], normalised; output latent of the same shape in the decoder's own space.
     decode: row latent [C, 1, H, W], static first (bool), one `stream` cache; output frames fp32
@@ -98,7 +101,8 @@ class Vae:
 
     def __init__(self, module: AutoencoderKLWan) -> None:
         self.module = module
-        self._features = sum(isinstance(part, WanCausalConv3d) for part in module.decoder.modules())
+        self._encoding = _causal_convolutions(module.encoder)
+        self._features = _causal_convolutions(module.decoder)
         shape = (1, module.config.z_dim, 1, 1, 1)
         self._mean = torch.tensor(module.config.latents_mean).view(shape)
         self._std = torch.tensor(module.config.latents_std).view(shape)
@@ -107,8 +111,27 @@ class Vae:
         return id(call)
 
     def forward_batch(self, op: str, calls: Sequence[ResolvedCall]) -> list[ComponentOutput]:
-        run = {"prepare": self._prepare, "decode": self._decode}[op]
+        run = {"posterior": self._posterior, "prepare": self._prepare, "decode": self._decode}[op]
         return [run(call) for call in calls]
+
+    def _posterior(self, call: ResolvedCall) -> ComponentOutput:
+        """As `AutoencoderKLWan.encode`, and normalised as `WanImageToVideoPipeline.prepare_latents` does."""
+        frames = (
+            tensor(call, "frames").to(next(self.module.parameters()).device).permute(3, 0, 1, 2).unsqueeze(0)
+        )
+        pixels = (frames.float() / 127.5 - 1.0).to(self.module.dtype)
+        if self.module.config.patch_size is not None:
+            pixels = patchify(pixels, patch_size=self.module.config.patch_size)
+        features: list[Tensor | str | None] = [None] * self._encoding
+        chunks = [
+            self.module.encoder(pixels[:, :, begin:end], feat_cache=features, feat_idx=[0])
+            for begin, end in _chunks(pixels.shape[2])
+        ]
+        posterior = DiagonalGaussianDistribution(self.module.quant_conv(torch.cat(chunks, dim=2)))
+        inverse = 1.0 / self._std.to(posterior.mean)
+        mean = (posterior.mean - self._mean.to(posterior.mean)) * inverse
+        moments = {"mean": mean[0].float(), "std": (posterior.std * inverse)[0].float()}
+        return ComponentOutput(output=CallOutput(tensors=moments))
 
     def _prepare(self, call: ResolvedCall) -> ComponentOutput:
         latent = tensor(call, "latent").unsqueeze(0).to(self.module.dtype)
@@ -128,6 +151,17 @@ class Vae:
         video = (torch.clamp(video, min=-1.0, max=1.0) * 0.5 + 0.5).clamp(0, 1)
         frames = video[0].permute(1, 2, 3, 0).float()
         return ComponentOutput(output=CallOutput(tensors={"frames": frames}), caches=(features,))
+
+
+def _causal_convolutions(module: nn.Module) -> int:
+    return sum(isinstance(part, WanCausalConv3d) for part in module.modules())
+
+
+def _chunks(frames: int) -> Iterator[tuple[int, int]]:
+    """The first frame by itself, then four at a time: what one latent frame is made of."""
+    yield 0, 1
+    for begin in range(1, frames, 4):
+        yield begin, begin + 4
 
 
 def _without_padding(embeds: Tensor, mask: Tensor) -> Tensor:

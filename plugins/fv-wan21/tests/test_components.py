@@ -202,3 +202,34 @@ def test_what_differs_in_shape_shares_no_forward(instance: ModelInstance) -> Non
 def test_row_of_another_type_is_refused(instance: ModelInstance) -> None:
     with pytest.raises(TypeError, match="latent"):
         instance.component("transformer").batch_key("velocity", call(latent="noise", text=torch.zeros(1, 32)))
+
+
+@pytest.mark.parametrize("frames", [1, 5, 17])
+def test_the_posterior_of_a_clip_is_that_of_the_one_shot_encode(frames: int, instance: ModelInstance) -> None:
+    vae: Any = instance.component("vae")
+    pixels = torch.randint(
+        0, 256, (frames, 32, 48, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
+    (out,) = vae.forward_batch("posterior", [call(frames=pixels)])
+    config = vae.module.config
+    mean = torch.tensor(config.latents_mean).view(16, 1, 1, 1)
+    std = torch.tensor(config.latents_std).view(16, 1, 1, 1)
+    video = pixels.permute(3, 0, 1, 2)[None].float() / 127.5 - 1
+    posterior = vae.module.encode(video).latent_dist
+    assert torch.equal(out.output.tensors["mean"], (posterior.mean[0] - mean) * (1 / std))
+    assert torch.equal(out.output.tensors["std"], posterior.std[0] * (1 / std))
+    assert out.output.tensors["mean"].shape == (16, (frames - 1) // 4 + 1, 4, 6)
+    assert out.output.tensors["std"].min() > 0
+
+
+def test_the_posterior_is_in_the_space_that_is_decoded(instance: ModelInstance) -> None:
+    """The mean, decoded by the steps that serve, is what the class makes of its own mode."""
+    vae: Any = instance.component("vae")
+    pixels = torch.randint(
+        0, 256, (5, 32, 48, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
+    (out,) = vae.forward_batch("posterior", [call(frames=pixels)])
+    video = pixels.permute(3, 0, 1, 2)[None].float() / 127.5 - 1
+    theirs = vae.module.decode(vae.module.encode(video).latent_dist.mode()).sample[0]
+    shown = (theirs * 0.5 + 0.5).clamp(0, 1).permute(1, 2, 3, 0)
+    assert (streamed(vae, out.output.tensors["mean"]) - shown).abs().max() < 1e-5
