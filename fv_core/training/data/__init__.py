@@ -1,0 +1,1 @@
+"""Where clips and captions come from; `SOURCES` of the trainer names the kinds."""

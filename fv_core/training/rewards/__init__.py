@@ -1,0 +1,1 @@
+"""Scores of clips by rule or model."""
