@@ -211,7 +211,8 @@ class Pool:
             name=f"{self.name} caches",
             value=wanted,
             rule=f"do not fit: {self.budget - self.held_bytes} bytes of {self.budget} are not held",
-            remedy="Run fewer requests at a time, a smaller one, or raise `cache_bytes` of the engine.",
+            remedy="Run fewer requests at a time, a smaller one, or raise `cache_bytes` of the engine. What a card "
+            "states as its `caches` is reserved, so that its requests wait instead.",
         )
 
 

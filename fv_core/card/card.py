@@ -171,6 +171,9 @@ class ModelCard:
     `model_id` is `<plugin>/<model>`. Components and loops are named by ids that only this card gives meaning to:
     letters, digits, `_` and `-`. `family` names the architecture, as "wan21". `programs` has one task at least.
     `parallelism` lists the plans that the model may be spread over devices by; one device is always legal.
+    `caches` is the `"module:attr"` of a function `(card, resolved request, dtype bytes) -> Mapping[str, int]`: the most
+    bytes that the caches of one request take, by class (`LoopEnv.cache`). That room is reserved before a request
+    begins; "" reserves none, and such a request fails where pools turn out to be full.
     """
 
     model_id: str
@@ -189,6 +192,7 @@ class ModelCard:
     defaults: Defaults = Defaults()
     limits: Limits = Limits()
     params: Mapping[str, ParamRule] = field(default_factory=dict)
+    caches: str = ""
 
     @property
     def capabilities(self) -> tuple[TaskType, ...]:

@@ -136,6 +136,9 @@ def _memory(plan: _Plan) -> Iterator[str]:
         yield f"{mode:<20} {human_bytes(needed):>10}{'' if plan.fits(needed) else '  (does not fit)'}"
     if unstated := [name for name in plan.run.weights if name not in plan.run.activations]:
         yield f"  without the working memory of {', '.join(unstated)}, which the card does not state"
+    if used := {name: size for name, size in plan.run.caches.items() if size}:
+        told = ", ".join(f"{name} {human_bytes(size)}" for name, size in used.items())
+        yield f"{'caches, in both':<20} {told}"
     yield f"{f'free on {plan.device}':<20} {human_bytes(plan.free_bytes):>10}"
     unable = "  (one at a time needs an accelerator)" if plan.device == "cpu" else ""
     yield f"{'offload':<20} {plan.run.offload:>10}{unable}"
@@ -155,6 +158,7 @@ def _document(plan: _Plan) -> dict[str, object]:
         "weights_missing": plan.missing,
         "weight_bytes": dict(run.weights),
         "working_bytes": {name: run.activations.get(name) for name in run.weights},
+        "cache_bytes": dict(run.caches),
         "peak_bytes": run.peak_bytes,
         "peak_bytes_offloaded": run.peak_bytes_offloaded,
         "free_bytes": plan.free_bytes,

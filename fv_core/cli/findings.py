@@ -106,7 +106,7 @@ def resolve_card(card: ModelCard) -> list[FvError]:
     """FV105 for each reference that does not resolve, FV122 for a prediction of memory that fails; FV202, FV204, FV206
     and FV221 for what loops refuse.
     """
-    from fv_core.runtime.estimate import check_activations
+    from fv_core.runtime.estimate import check_predictions
     from fv_core.runtime.instance import build_loop  # loops load torch
     from fv_core.runtime.requests.params import build_loops
 
@@ -116,10 +116,11 @@ def resolve_card(card: ModelCard) -> list[FvError]:
         for reference in (spec.load, spec.activation, spec.convert)
         if reference
     ]
+    references += [(card.model_id, card.caches)] if card.caches else []
     if card.parity is not None:
         named = [reference for reference in (card.parity.runner, card.parity.probes) if reference]
         references += [(f"{card.model_id} parity", reference) for reference in named]
-    found = list(_unresolved(references)) or list(_raised(partial(check_activations, card)))
+    found = list(_unresolved(references)) or list(_raised(partial(check_predictions, card)))
     loops = [error for loop_id in card.loops for error in _raised(partial(build_loop, card, loop_id))]
     return found + (loops or list(_raised(partial(build_loops, card))))
 

@@ -1,4 +1,4 @@
-"""Budgets: the bytes of one device, reserved before they are used and given back exactly once. Free of torch."""
+"""Budgets: bytes of a device or a pool, reserved before they are used and given back exactly once. Free of torch."""
 
 from __future__ import annotations
 

@@ -1,15 +1,22 @@
-"""A device's bytes and who has reserved them. What is reserved is the sum over open tickets: there is no counter that
-could drift from them.
+"""Bytes of a device, or of a pool of caches, and who has reserved them. What is reserved is the sum over open tickets:
+there is no counter that could drift from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 from fv_core.errors import ResourceError
 from fv_core.memory.claim import Claim, Tag, total
 from fv_core.memory.size import shown
+
+_NEVER: Final = {
+    "FV401": "Use a smaller size, fewer frames, offload=component on an accelerator, or allow more `memory`.",
+    "FV404": "Use a smaller size, fewer frames or a shorter text, or make the engine with more `cache_bytes`.",
+}
+"""What to do about a claim that can never fit, by the code of its error."""
 
 
 class Ticket:
@@ -26,16 +33,18 @@ class Ticket:
 
 
 class Budget:
-    """Hands out tickets for the memory of one device.
+    """Hands out tickets for the bytes of one place.
 
     Args:
-        device: its name, for errors.
+        place: which it is, for errors: "on cpu", "of stream caches".
         capacity: bytes that all tickets together may reserve.
+        never: code of the error for what can never fit, FV401 or FV404.
     """
 
-    def __init__(self, device: str, capacity: int) -> None:
-        self.device = device
+    def __init__(self, place: str, capacity: int, *, never: str = "FV401") -> None:
+        self.place = place
         self.capacity = capacity
+        self._never = never
         self._tickets: dict[Ticket, None] = {}  # in the order they were made
 
     def reserved(self, tag: Tag | None = None) -> int:
@@ -59,7 +68,7 @@ class Budget:
             what: that which needs it, for errors.
 
         Raises:
-            ResourceError: FV401, more than the device has for all; FV405, more than is free now.
+            ResourceError: FV401 or FV404, more than there is for all; FV405, more than is free now.
         """
         self.check(claims, what=what)
         needed = total(claims)
@@ -67,7 +76,7 @@ class Budget:
             raise ResourceError(
                 "FV405",
                 name=what,
-                rule=f"needs {shown(needed)} on {self.device}, where {shown(self.capacity)} are available, and "
+                rule=f"needs {shown(needed)} {self.place}, where {shown(self.capacity)} are available, and "
                 f"{shown(lacking)} of that are reserved for {', '.join(self._others())} now",
                 remedy="Close a job that is done, or let `Engine.run_many` start it when there is room.",
             )
@@ -75,14 +84,14 @@ class Budget:
 
     def check(self, claims: Sequence[Claim], *, what: str) -> None:
         """Raises:
-        ResourceError: FV401, as `reserve`.
+        ResourceError: FV401 or FV404, as `reserve`.
         """
         if (needed := total(claims)) > self.capacity:
             raise ResourceError(
-                "FV401",
+                self._never,
                 name=what,
-                rule=f"needs {shown(needed)} on {self.device}, where {shown(self.capacity)} are available",
-                remedy="Use a smaller size, fewer frames, offload=component on an accelerator, or allow more `memory`.",
+                rule=f"needs {shown(needed)} {self.place}, where {shown(self.capacity)} are available",
+                remedy=_NEVER[self._never],
             )
 
     def book(self, owner: str, claims: Sequence[Claim]) -> Ticket:

@@ -11,8 +11,8 @@ class Tag(StrEnum):
     """What memory is for.
 
     weights: parameters and buffers of components. activations: what a request needs beside them at its peak, its
-    caches and what it hands over included, since the formulas of the cards predict them in one figure. caches: results
-    that no request holds any more, kept for those to come.
+    caches and what it hands over included, since the formulas of the cards predict them in one figure. caches: of a
+    device, results that no request holds any more, kept for those to come; of a pool, what a request's caches take.
     """
 
     WEIGHTS = "weights"

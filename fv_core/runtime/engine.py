@@ -70,7 +70,8 @@ class Engine:
             (FV606), and so are adapters and an engine with an interceptor that alters.
         cache_bytes: the most bytes of pools of caches, by class: stream, slab_kv (both by default as much as the device
             has), paged_kv, text_kv (a quarter of that) and feature (a sixteenth: what text encoders and the like
-            returned). A request whose own caches do not fit fails with FV404.
+            returned). What a card states that the caches of a request take is reserved before it begins: more than a
+            whole class is refused with FV404, and what does not fit beside open requests waits as for memory.
         reuse: whether what depends on a prompt or an input alone is computed once for all requests that equal in it.
         adapter_bytes: most that adapters may take on the device; the least recently used are dropped.
     """
@@ -190,7 +191,7 @@ class Engine:
             numerics: for a request that does not say.
 
         Raises:
-            FvError: the request is refused.
+            FvError: the request is refused; FV405, it does not fit beside the requests that are open now.
         """
         card, settled = self._settled(request, numerics)
         instance = self._residency.instance(card)
@@ -208,7 +209,7 @@ class Engine:
             numerics: for a request that does not say.
 
         Raises:
-            FvError: the request is refused; FV401, it can never fit.
+            FvError: the request is refused; FV401 or FV404, it can never fit.
         """
         card, settled = self._settled(request, numerics)
         instance = self._residency.instance(card)

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
+from fv_core.cache.pool import CACHES
 from fv_core.card import Geometry, ModelCard
 from fv_core.errors import PluginError
 from fv_core.plugins.reference import resolve_reference
 from fv_core.program import ComponentNode, LoopNode, Node
 from fv_core.request import BoundAdapter, ResolvedRequest
+from fv_core.runtime.requests.usual import usual
 
 _FULL = 4
 """Bytes of a number at full precision."""
@@ -26,6 +28,8 @@ class RunPlan:
         steps: steps of every node it runs.
         weights: bytes of each component it needs.
         activations: peak beside the weights, by component; those whose card does not state it are absent.
+        caches: the most that its caches take of each pool, as the card states it. Part of the activations: pools bound
+            how much of a device caches may take, and take nothing beside it.
         peak_bytes: peak on the device with all of them resident, without what is not stated.
         peak_bytes_offloaded: peak with one component on the device at a time.
         offload: what the engine would do.
@@ -36,6 +40,7 @@ class RunPlan:
     steps: int
     weights: Mapping[str, int]
     activations: Mapping[str, int]
+    caches: Mapping[str, int]
     peak_bytes: int
     peak_bytes_offloaded: int
     offload: str
@@ -68,7 +73,7 @@ def plan_run(
         offload: the engine's mode, told as it is.
 
     Raises:
-        PluginError: FV105 or FV122, the working memory of a component cannot be predicted.
+        PluginError: FV105 or FV122, the working memory of a component, or the caches, cannot be predicted.
     """
     nodes = card.programs[request.task].active(request)
     ids = tuple(dict.fromkeys(i for node in nodes for i in component_ids(card, node)))
@@ -84,6 +89,7 @@ def plan_run(
         steps=steps,
         weights=weights,
         activations=activations,
+        caches=cache_bytes(card, request, dtype_bytes),
         peak_bytes=sum(weights.values()) + max(working.values(), default=0),
         peak_bytes_offloaded=max(weights[i] + working[i] for i in ids),
         offload=offload,
@@ -103,15 +109,39 @@ def _held_with(card: ModelCard, nodes: Sequence[Node], component_id: str) -> Ite
             yield held
 
 
-def check_activations(card: ModelCard) -> None:
-    """Whether the memory of the card's usual clip can be predicted.
+def cache_bytes(card: ModelCard, request: ResolvedRequest, dtype_bytes: int) -> dict[str, int]:
+    """The most bytes that the request's caches take, by pool; empty for a card that does not state it.
+
+    Args:
+        dtype_bytes: bytes of one number at the run's precision.
 
     Raises:
-        PluginError: FV105 or FV122, the first component whose `activation` is of no use.
+        PluginError: FV105 or FV122, the card's `caches` is of no use.
     """
-    usual = card.geometry(card.defaults.size, card.defaults.frames)
-    for _ in _activations(card, tuple(card.components), usual, _FULL):
+    if not card.caches:
+        return {}
+    owner = card.model_id
+    predict = resolve_reference(card.caches, owner=owner)
+    try:
+        told = dict(predict(card, request, dtype_bytes))
+    except Exception as error:  # whatever the code of a plugin raises
+        raise _no_caches(owner, card.caches, f"raised {type(error).__name__}: {error}") from error
+    if not all(name in CACHES and _is_bytes(size) for name, size in told.items()):
+        raise _no_caches(owner, card.caches, f"returned {told!r}")
+    return {name: int(size) for name, size in told.items()}
+
+
+def check_predictions(card: ModelCard) -> None:
+    """Whether the memory of the card's usual clip, and the caches of its usual requests, can be predicted.
+
+    Raises:
+        PluginError: FV105 or FV122, the first component whose `activation`, or the card's `caches`, is of no use.
+    """
+    clip = card.geometry(card.defaults.size, card.defaults.frames)
+    for _ in _activations(card, tuple(card.components), clip, _FULL):
         pass
+    for task in card.capabilities:
+        cache_bytes(card, usual(card, task), _FULL)
 
 
 def _activations(
@@ -135,6 +165,17 @@ def _activations(
 
 def _is_bytes(told: object) -> bool:
     return isinstance(told, Real) and not isinstance(told, bool) and 0 <= float(told) < math.inf
+
+
+def _no_caches(owner: str, reference: str, rule: str) -> PluginError:
+    return PluginError(
+        "FV122",
+        name=f"{owner}: caches",
+        value=reference,
+        rule=rule,
+        legal=f"bytes, a number from 0 up, for any of {', '.join(CACHES)}, of (card, request, dtype_bytes)",
+        remedy="Correct the function, or leave `caches` out of the card: its requests then reserve no room in pools.",
+    )
 
 
 def _unpredicted(owner: str, reference: str, rule: str) -> PluginError:

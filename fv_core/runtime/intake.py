@@ -13,7 +13,7 @@ from fv_core.errors import PluginError
 from fv_core.extend import InterceptorSpec
 from fv_core.plugins import find_card
 from fv_core.program import LoopNode
-from fv_core.request import Numerics, Request, ResolvedRequest, UsedInput
+from fv_core.request import Numerics, Request, ResolvedRequest
 from fv_core.runtime.device import pick_device, pick_dtype
 from fv_core.runtime.engine_options import by_id, checked_offload, checked_weights, valid
 from fv_core.runtime.estimate import RunPlan, plan_run
@@ -21,9 +21,9 @@ from fv_core.runtime.extensions import Extension, check_extensions, check_recipe
 from fv_core.runtime.instance import Offload
 from fv_core.runtime.models import default_model
 from fv_core.runtime.records.certified import check_covered
-from fv_core.runtime.requests.inputs import Inputs
 from fv_core.runtime.requests.params import build_loops, check_params
 from fv_core.runtime.requests.resolve import Settled, checked_numerics, settle
+from fv_core.runtime.requests.usual import usual
 
 
 class Intake:
@@ -118,10 +118,5 @@ class Intake:
             return Offload(self._offload)
         if self.device.type == "cpu":
             return Offload.NONE
-        program = card.programs[card.capabilities[0]]
-        brought = Inputs(
-            used=tuple(UsedInput(modality=one.modality, path="", sha256="") for one in program.inputs)
-        )
-        settled = settle(Request(prompt=card.model_id), card, self._numerics, brought)
-        usual = self.plan(card, settled.request)
-        return Offload.COMPONENT if usual.peak_bytes > capacity else Offload.NONE
+        plan = self.plan(card, usual(card, card.capabilities[0], self._numerics))
+        return Offload.COMPONENT if plan.peak_bytes > capacity else Offload.NONE

@@ -54,7 +54,7 @@ class Residency:
         adapters: AdapterPool,
     ) -> None:
         self.device = intake.device
-        self.budget = Budget(str(self.device), 0)
+        self.budget = Budget(f"on {self.device}", 0)
         self._intake = intake
         self._memory = memory
         self._batching = batching
@@ -96,21 +96,28 @@ class Residency:
         there = free_bytes(self.device) + resident + held
         return there if self._memory is None else min(self._memory, there)
 
-    def admit(self, owner: str, plan: RunPlan, instance: ModelInstance) -> Ticket:
-        """Reserves what a request needs; idle models leave where that makes room.
+    def admit(self, owner: str, plan: RunPlan, instance: ModelInstance) -> Sequence[Ticket]:
+        """Reserves what a request needs, of the device and of pools; idle models leave where that makes room.
 
         Raises:
-            ResourceError: FV401, it can never fit; FV405, it does not fit beside the requests that are open now; FV403
-                or FV406, a model whose weights were changed cannot be put to sleep for it.
+            ResourceError: FV401 or FV404, it can never fit; FV405, it does not fit beside the requests that are open
+                now; FV403 or FV406, a model whose weights were changed cannot be put to sleep for it.
         """
-        return self._reserve(owner, claims_of(plan, instance), instance, what=_told(plan))
+        rooms = self._stores.reserve(owner, plan.caches, what=_told(plan))
+        try:
+            return [*rooms, self._reserve(owner, claims_of(plan, instance), instance, what=_told(plan))]
+        except BaseException:
+            for room in rooms:
+                room.close()
+            raise
 
     def check(self, plan: RunPlan, instance: ModelInstance) -> None:
         """Reserves nothing.
 
         Raises:
-            ResourceError: FV401, the request can never fit.
+            ResourceError: FV401 or FV404, the request can never fit.
         """
+        self._stores.check(plan.caches, what=_told(plan))
         self.budget.capacity = self.capacity()
         self.budget.check(claims_of(plan, instance), what=_told(plan))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -29,13 +30,13 @@ class RequestScope:
         # Its own: two jobs that resume one request have equal references.
         self._caches: dict[CacheRef, Entry] = {}
         self._values: set[ValueRef] = set()
-        self._ticket: Ticket | None = None
+        self._tickets: tuple[Ticket, ...] = ()
         self.closed = False
         stores.open.add(self)
 
-    def own(self, ticket: Ticket) -> None:
+    def own(self, tickets: Sequence[Ticket]) -> None:
         """Takes over what was reserved for the request."""
-        self._ticket = ticket
+        self._tickets = tuple(tickets)
 
     def put(self, tensor: Tensor) -> ValueRef:
         """Stores a large immutable tensor for this request."""
@@ -119,8 +120,8 @@ class RequestScope:
         self.closed = True
         self.keep(frozenset())
         self.stores.open.discard(self)
-        if self._ticket is not None:
-            self._ticket.close()
+        for ticket in self._tickets:
+            ticket.close()
 
     @property
     def caches(self) -> int:

@@ -40,7 +40,7 @@ class Reservations(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.budget = Budget("cpu", 100)
+        self.budget = Budget("on cpu", 100)
         self.open: list[Ticket] = []
         self.allowed = 100  # what was booked or taken from the capacity may be over it
 
@@ -106,7 +106,7 @@ TestReservations.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_what_is_shared_is_counted_once_at_its_largest() -> None:
-    budget = Budget("cpu", 100)
+    budget = Budget("on cpu", 100)
     first = budget.reserve("r1", [weights(70, "text"), working(10)], what="first")
     second = budget.reserve("r2", [weights(60, "text"), working(20)], what="second")
     assert budget.reserved() == 100 and budget.owners("text") == ("r1", "r2")
@@ -121,7 +121,7 @@ def test_one_key_of_two_purposes_is_two_things() -> None:
 
 
 def test_what_can_never_fit_and_what_does_not_fit_now_are_told_apart_with_the_figures() -> None:
-    budget = Budget("cuda:0", 3000)
+    budget = Budget("on cuda:0", 3000)
     budget.reserve("r1", [working(2000)], what="first")
     with pytest.raises(ResourceError) as never:
         budget.reserve("r2", [working(3001)], what="wan21/tiny at 64x64, 17 frames")

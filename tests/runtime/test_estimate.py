@@ -12,7 +12,7 @@ from fv_core import Engine, ModelCard, Request, derive
 from fv_core.card import Geometry
 from fv_core.errors import PluginError
 from fv_core.plugins import all_cards, find_card
-from fv_core.runtime.estimate import check_activations
+from fv_core.runtime.estimate import check_predictions
 from fv_core.runtime.job import Job
 
 ANSWERS: dict[str, Any] = {
@@ -67,7 +67,23 @@ def test_an_answer_that_is_no_number_of_bytes_is_refused(kind: str, monkeypatch:
     error = refusal(f"{__name__}:answers")
     assert (error.code, error.rule) == ("FV122", f"returned {ANSWERS[kind]!r}")
     with pytest.raises(PluginError):
-        check_activations(card_with(f"{__name__}:answers"))
+        check_predictions(card_with(f"{__name__}:answers"))
+
+
+CACHES: dict[str, Any] = {
+    "no bytes": {"stream": -1}, "of no class": {"heap": 1}, "a number": 5, "no number": {"stream": "much"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CACHES)
+def test_caches_that_are_no_bytes_of_a_class_are_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "answer", CACHES[kind])
+    card = derive(find_card("wan21/tiny"), model_id="wan21/predicted", caches=f"{__name__}:answers")
+    with Engine([card], device="cpu") as engine, pytest.raises(PluginError) as caught:
+        engine.plan(Request(prompt="a red circle"))
+    assert (caught.value.code, caught.value.name) == ("FV122", "wan21/predicted: caches")
+    with pytest.raises(PluginError):
+        check_predictions(card)
 
 
 def test_neighbours_of_a_request_that_cannot_be_predicted_go_on() -> None:
@@ -105,7 +121,7 @@ def test_neighbours_of_a_request_that_fails_unforeseen_go_on(
 
 def test_every_installed_card_can_be_predicted() -> None:
     for card in all_cards():
-        check_activations(card)
+        check_predictions(card)
 
 
 def test_what_is_not_stated_is_not_counted_as_nothing() -> None:

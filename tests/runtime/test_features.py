@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from fv_core import Adapter, CancelScope, Engine, FvError, Request
+from fv_core import Adapter, CancelScope, Engine, FvError, Request, derive
 from fv_core.errors import RequestError
 from fv_core.extend import At, Interceptor, InterceptorSpec
 from fv_core.loop import CallOutput, ComponentCall
 from fv_core.media import Clip
+from fv_core.plugins import find_card
 from fv_core.request import Numerics
 from fv_core.runtime.execution.calls import Work
 from fv_core.runtime.execution.executor import execute
@@ -260,10 +261,11 @@ def test_without_room_for_features_everything_is_computed_and_nothing_fails(
     assert sum(watch.sizes("text")) == 4
 
 
-def test_a_request_whose_caches_do_not_fit_fails_with_the_figures_and_the_others_go_on(
-    watch: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch
+def test_where_a_card_does_not_state_its_caches_a_request_for_which_there_is_no_room_fails_and_the_others_go_on(
+    ask: Ask,
 ) -> None:
-    with plain(monkeypatch, watch, cache_bytes={"stream": 60_000}) as engine:
+    silent = derive(find_card(MODEL), caches="")
+    with Engine([silent], device="cpu", cache_bytes={"stream": 60_000}) as engine:
         small, large = engine.run_many([ask(), ask(size=(32, 32))])
         assert small.ok
         assert large.error is not None

@@ -107,7 +107,8 @@ PLUGIN: Final = (
     ),
     row(
         "FV122", "memory cannot be predicted", 3, 503, "plugin_unavailable",
-        "The function that a card names as a component's `activation` raised, or returned something else than a number "
-        "of bytes. It is called as `predict(geometry, config, dtype_bytes)` before anything is loaded.",
+        "The function that a card names as a component's `activation`, or as its own `caches`, raised or returned "
+        "something else than numbers of bytes. They are called before anything is loaded, as "
+        "`predict(geometry, config, dtype_bytes)` and `predict(card, request, dtype_bytes)`.",
     ),
 )  # fmt: skip

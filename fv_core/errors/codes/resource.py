@@ -22,13 +22,16 @@ RESOURCE: Final = (
     ),
     row(
         "FV404", "caches do not fit", 4, 503, "cache_full",
-        "What running requests hold of one class of caches would be more than its budget (`Engine(cache_bytes=...)`), "
-        "even without all that nobody holds. The message tells the bytes needed and available; the others go on.",
+        "The caches of the request take more of one class than its whole budget (`Engine(cache_bytes=...)`), so it is "
+        "refused before it starts. A model whose card does not state what its caches take (`fv models show ID`) is let "
+        "in, and fails with this code where the class turns out to be full. The message tells the bytes needed and "
+        "available; other requests go on.",
     ),
     row(
         "FV405", "does not fit in memory now", 4, 503, "insufficient_memory_now",
-        "The request would fit alone, but the memory it needs is reserved for requests that are still open. "
-        "`Engine.run_many` starts such a request when there is room, with the same result.",
+        "The request would fit alone, but the memory it needs, or the room of a class of caches, is reserved for "
+        "requests that are still open. `Engine.run_many` and `AsyncEngine` start such a request when there is room, "
+        "with the same result.",
     ),
     row(
         "FV406", "weights cannot be stored", 4, 507, "store_unwritable",

@@ -68,7 +68,9 @@ class Pricing:
                     numerics=request.numerics,
                     dtype=dtype,
                     device=device,
-                    work=float(math.prod(latent[1:]) * _parameters(card, node)),
+                    work=float(
+                        max(1, math.prod(latent[1:])) * _parameters(card, node)
+                    ),  # a text has no frames
                 ),
                 total=loops[node.loop].total(request) if isinstance(node, LoopNode) else 1,
             )

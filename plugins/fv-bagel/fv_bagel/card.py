@@ -194,6 +194,7 @@ MOT_7B = ModelCard(
         rungs=("C0", "C1"),
     ),
     checkpoint=CheckpointManifest(repo="ByteDance-Seed/BAGEL-7B-MoT"),
+    caches="fv_bagel.memory:caches",
     defaults=Defaults(size=Size(1024, 1024), frames=1),
     limits=Limits(size=SizeRule(multiple=16, smallest=512, largest=1024), frames=FrameRule(largest=1)),
     precision=Precision(legal=("float32", "bfloat16")),

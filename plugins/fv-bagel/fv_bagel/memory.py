@@ -7,16 +7,61 @@ an edit, whose contexts are the largest; an image made from text alone holds som
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import cast
 
-from fv_core.card import Geometry
+from fv_bagel.prompts import PLANNING, REASONING
+from fv_core.card import Geometry, ModelCard
+from fv_core.request import Modality, ResolvedRequest, Size, TaskType
 
 _TEXT_TOKENS = 512
 _LATENT_PATCH = 2
 _VISION_TOKENS = 1.34  # to a latent token, at most: 14 pixels a side to 16, rounded up to whole patches
 _BRANCHES = 3  # of guidance, which share a forward
 _FP32 = 4
+_MARKS = 2  # tokens around a block
+_REREAD = (
+    3  # tokens that one that was written comes to when its text is read, at most: broken text has three bytes
+)
+
+
+def caches(card: ModelCard, request: ResolvedRequest, dtype_bytes: int) -> dict[str, int]:
+    """Keys and values of the contexts, each whole by itself: the most that are there while one more is made.
+
+    A token is a byte at least. Of an answer, that is the question's context beside the one that is written on from it;
+    of an image, those of guidance, before or after the last block, and what a thought adds.
+    """
+    config, answers = card.components["model"].config, request.task is TaskType.QA
+    size = {name: cast(int, config[name]) for name in config if isinstance(config[name], int)}
+    head = size["hidden_size"] // size["num_attention_heads"]
+    token = 2 * size["num_hidden_layers"] * size["num_key_value_heads"] * head * dtype_bytes
+    thinks, written = bool(request.params["think"]), cast(int, request.params["max_tokens"])
+    told = _block(REASONING if answers else PLANNING) if thinks else 0
+    images = any(one.modality is Modality.IMAGE for one in request.inputs)
+    seen = _image(card, request.size, latents=not answers) if images else 0
+    text = _block(request.prompt)
+    whole = told + seen + text
+    if answers:
+        return {"paged_kv": (2 * whole + _MARKS + written) * token}
+    guided = (2 * told + seen + text if images else 0) + told + seen
+    thought = whole + _MARKS + _REREAD * written if thinks else 0
+    return {"paged_kv": (whole + guided + thought) * token, "stream": 0}
+
+
+def _block(text: str) -> int:
+    return len(text.encode()) + _MARKS
+
+
+def _image(card: ModelCard, size: Size, *, latents: bool) -> int:
+    """Tokens of an image, as the vision tower sees it and, for an edit, as the autoencoder has it."""
+    vision = card.components["vision"]
+    patch, smallest = cast(int, vision.config["patch_size"]), cast(int, vision.params["smallest"])
+    scale = max(1.0, smallest / min(size.width, size.height))
+    most = cast(int, vision.params["side"])
+    rows, columns = (min(math.ceil(side * scale / patch) + 1, most) for side in (size.height, size.width))
+    cells = math.prod(card.geometry(size, 1).latent[2:]) // _LATENT_PATCH**2 + _MARKS if latents else 0
+    return rows * columns + _MARKS + cells
 
 
 def mixture(geometry: Geometry, config: Mapping[str, object], dtype_bytes: int) -> int:

@@ -205,6 +205,7 @@ NANO = ModelCard(
     ),
     checkpoint=CheckpointManifest(repo="nvidia/Cosmos3-Nano"),
     latent=LatentSpec(channels=48, temporal=4, spatial=16),
+    caches="fv_cosmos3.memory:caches",
     defaults=Defaults(size=Size(1280, 720), frames=189, fps=24.0),
     limits=Limits(
         size=SizeRule(multiple=16, smallest=64, largest=2048), frames=FrameRule(multiple=4, largest=1021)

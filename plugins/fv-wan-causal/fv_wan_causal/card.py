@@ -162,6 +162,7 @@ SF_1_3B = ModelCard(
         rungs=("C0", "C1"),
     ),
     checkpoint=CheckpointManifest(repo="wlsaidhi/SFWan2.1-T2V-1.3B-Diffusers"),
+    caches="fv_wan_causal.memory:caches",
     defaults=Defaults(size=Size(832, 480), frames=81, fps=16.0),
     limits=Limits(
         size=SizeRule(multiple=16, smallest=16, largest=2048),

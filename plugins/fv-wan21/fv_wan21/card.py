@@ -145,6 +145,7 @@ T2V_1_3B = ModelCard(
         rungs=("C0", "C1"),
     ),
     checkpoint=CheckpointManifest(repo="Wan-AI/Wan2.1-T2V-1.3B-Diffusers"),
+    caches="fv_wan21.memory:caches",
     defaults=Defaults(size=Size(832, 480), frames=81, fps=16.0),
     limits=Limits(
         size=SizeRule(multiple=16, smallest=16, largest=2048), frames=FrameRule(multiple=4, largest=4093)
