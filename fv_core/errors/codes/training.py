@@ -35,4 +35,30 @@ TRAINING: Final = (
         "before and nothing was saved. Lower the learning rate, clip, or look at the samples that the message names; "
         "`train.not_finite=\"skip\"` leaves such steps out and counts them.",
     ),
+    row(
+        "FV720", "data set cannot be read", 2, 400, "invalid_dataset",
+        "Clips come from a folder in which a .txt file of the same name holds each caption, or from a .jsonl or .csv "
+        "file that lists files with captions. What was named is none of these, or cannot be read as a whole; single "
+        "files that cannot be used are told in the report, and the others are trained on.",
+    ),
+    row(
+        "FV721", "bucket is not legal", 2, 400, "invalid_bucket",
+        "A bucket is [frames, height, width], all of which a model's latents must be able to hold: Wan takes 4k+1 "
+        "frames and sides that are multiples of 16. Nothing is rounded; the message tells the nearest that is legal.",
+    ),
+    row(
+        "FV722", "no clip to train on", 2, 400, "empty_dataset",
+        "Every listed file was dropped: too short for every bucket, without a caption, or unreadable. The message "
+        "counts the files by reason.",
+    ),
+    row(
+        "FV723", "clip has changed", 1, 500, "clip_changed",
+        "A file is not the one that was measured before the first step. What its run would go on with would be neither "
+        "the old clip nor a checked new one.",
+    ),
+    row(
+        "FV724", "cached features are not usable", 1, 500, "cache_unusable",
+        "A file of the cache of latents and embeddings is damaged, or holds what another call gave: of another "
+        "geometry, clip, model or version. Each file names its whole key, which is compared before use, as shapes are.",
+    ),
 )  # fmt: skip
