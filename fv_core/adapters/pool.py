@@ -40,7 +40,7 @@ class AdapterPool:
 
     @property
     def bytes(self) -> int:
-        return sum(map(_bytes, self._held.values()))
+        return sum(map(_bytes, tuple(self._held.values())))
 
     def __len__(self) -> int:
         return len(self._held)

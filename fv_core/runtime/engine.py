@@ -205,6 +205,8 @@ class Engine:
     def accept(self, request: Request, *, numerics: Numerics | str | None = None) -> RequestSnapshot:
         """The request before its first step, settled and with its inputs; `resume` starts it. Holds no memory.
 
+        A thread may call it while another one drives the engine.
+
         Args:
             numerics: for a request that does not say.
 
@@ -212,11 +214,11 @@ class Engine:
             FvError: the request is refused; FV401 or FV404, it can never fit.
         """
         card, settled = self._settled(request, numerics)
-        instance = self._residency.instance(card)
+        instance = self._residency.described(card)
         plan = self._intake.plan(card, settled.request)
         self._residency.check(plan, instance)
         stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
-        with closing(RequestScope(self._new_id(), self._stores)) as scope:
+        with closing(RequestScope(self._new_id(), Stores(self._stores.budgets, reuse=False))) as scope:
             contents = settled.inputs.contents
             run = self._run(scope.owner, settled.request, instance, scope, contents, None, stack)
             return snapshot.take(run, header_of(run))

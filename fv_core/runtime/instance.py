@@ -231,12 +231,12 @@ class ModelInstance:
 
         Of one that sleeps those that it will take; 0 of one that is not loaded.
         """
-        if component_id in self._asleep:
-            _, asleep = self._asleep[component_id]
-            return asleep.bytes
-        if component_id in self._components and component_id not in self._sizes:
-            # walking every parameter for each request costs milliseconds
-            self._sizes[component_id] = _count_bytes(self._components[component_id])
+        if (sleeping := self._asleep.get(component_id)) is not None:
+            return sleeping[1].bytes
+        if (component := self._components.get(component_id)) is None:
+            return 0
+        if component_id not in self._sizes:  # walking every parameter for each request costs milliseconds
+            self._sizes[component_id] = _count_bytes(component)
         return self._sizes.get(component_id, 0)
 
     def device_bytes(self) -> int:

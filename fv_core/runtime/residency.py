@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -61,7 +62,8 @@ class Residency:
         self._stores = stores
         self._adapters = adapters
         self._kept = self.budget.book(_KEPT, ())
-        self._instances: dict[str, ModelInstance] = {}  # the least recently used first
+        self._instances: OrderedDict[str, ModelInstance] = OrderedDict()  # the least recently used first
+        self._described: dict[str, ModelInstance] = {}
         self._files = 0
         self._name = secrets.token_hex(6)
 
@@ -81,9 +83,19 @@ class Residency:
     def sketch(self, card: ModelCard) -> ModelInstance:
         """An instance that is asked for architectures alone; nothing is made resident."""
         known = self._instances.get(card.model_id)
-        return known or ModelInstance(
-            card, device=self.device, dtype=self._intake.dtype(card), folder=None, offload=Offload.NONE
-        )
+        return known or self._bare(card, None, Offload.NONE)
+
+    def described(self, card: ModelCard) -> ModelInstance:
+        """What is known of the instance of a card, for another thread than the engine's; nothing is made resident.
+
+        Raises:
+            WeightsError: its weights are not here.
+        """
+        known = self._instances.get(card.model_id) or self._described.get(card.model_id)
+        if known is None:
+            folder = locate(card, self._intake.weights)
+            known = self._described[card.model_id] = self._bare(card, folder, self.offload(card))
+        return known
 
     def offload(self, card: ModelCard) -> Offload:
         """Where the components of a card would rest."""
@@ -91,7 +103,7 @@ class Residency:
 
     def capacity(self) -> int:
         """Bytes that this engine can use, those that it uses included."""
-        resident = sum(instance.device_bytes() for instance in self._instances.values())
+        resident = sum(instance.device_bytes() for instance in tuple(self._instances.values()))
         held = self._stores.held_bytes() + self._stores.kept_bytes() + self._adapters.bytes
         there = free_bytes(self.device) + resident + held
         return there if self._memory is None else min(self._memory, there)
@@ -112,14 +124,15 @@ class Residency:
             raise
 
     def check(self, plan: RunPlan, instance: ModelInstance) -> None:
-        """Reserves nothing.
+        """Reserves nothing. For any thread, though one beside the engine's may see memory as taken that is about to be
+        known as the engine's own, while weights are loaded.
 
         Raises:
             ResourceError: FV401 or FV404, the request can never fit.
         """
         self._stores.check(plan.caches, what=_told(plan))
-        self.budget.capacity = self.capacity()
-        self.budget.check(claims_of(plan, instance), what=_told(plan))
+        now = Budget(self.budget.device, self.capacity())
+        now.check(claims_of(plan, instance), what=_told(plan))
 
     def sleep(self, instance: ModelInstance, components: Sequence[str], to: SleepIn) -> None:
         """Puts loaded components, all of them where none is named, to sleep.
@@ -177,6 +190,10 @@ class Residency:
             instance.close()
         self._instances.clear()
 
+    def _bare(self, card: ModelCard, folder: Path | None, offload: Offload) -> ModelInstance:
+        dtype = self._intake.dtype(card)
+        return ModelInstance(card, device=self.device, dtype=dtype, folder=folder, offload=offload)
+
     def _made(self, card: ModelCard) -> ModelInstance:
         instance = ModelInstance(
             card,
@@ -196,7 +213,8 @@ class Residency:
         return instance
 
     def _reserve(self, owner: str, claims: Sequence[Claim], instance: ModelInstance, *, what: str) -> Ticket:
-        self._instances[instance.card.model_id] = self._instances.pop(instance.card.model_id, instance)
+        self._instances.setdefault(instance.card.model_id, instance)
+        self._instances.move_to_end(instance.card.model_id)
         for other in self._instances.values():
             if other is not instance and not self._users(other, other.key("")):
                 other.rest()

@@ -50,4 +50,9 @@ RESOURCE: Final = (
         "FV410", "queue is full", 4, 429, "queue_full",
         "An engine takes on a limited number of jobs at once. Try again when one of them has ended.",
     ),
+    row(
+        "FV411", "store is in use", 4, 409, "store_in_use",
+        "One engine at a time uses a folder of stored jobs, or two would run the same ones. The folder is free again "
+        "when that engine is closed, or when its process has ended, however it ended.",
+    ),
 )  # fmt: skip
