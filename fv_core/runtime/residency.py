@@ -131,7 +131,7 @@ class Residency:
             ResourceError: FV401 or FV404, the request can never fit.
         """
         self._stores.check(plan.caches, what=_told(plan))
-        now = Budget(self.budget.device, self.capacity())
+        now = Budget(self.budget.place, self.capacity())
         now.check(claims_of(plan, instance), what=_told(plan))
 
     def sleep(self, instance: ModelInstance, components: Sequence[str], to: SleepIn) -> None:
