@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Final, TypeAlias
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fv_core.adapters.alpha import Strength
+from fv_core.loop.packing import least_rows, product
 from fv_core.loop.rowwise import by_sample, is_rowwise
 
-_LEAST_ROWS = 4
-"""Products of fewer rows take another kernel on CPUs, so that a row's bits would depend on its neighbours."""
+_SHAPES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,10 +68,39 @@ def _product(layer: nn.Module, x: Tensor, factors: LowRank, invariant: bool) -> 
     """Where a row must not depend on its neighbours: sample by sample in layers that compute so, else in many rows."""
     if is_rowwise(layer):
         return by_sample(lambda sample: _plain(layer, sample, factors), x)
-    few = _LEAST_ROWS - x[..., 0].numel()
-    if invariant and few > 0 and isinstance(layer, nn.Linear):
-        return _padded(layer, x, factors, few)
+    if invariant and isinstance(layer, nn.Linear):
+        rows, factors = x.reshape(-1, x.shape[-1]), _widened(factors)
+        filled = product(lambda many: _plain(layer, many, factors), rows, _least(factors))
+        return filled.view(*x.shape[:-1], filled.shape[-1])
     return _plain(layer, x, factors)
+
+
+def _widened(factors: LowRank) -> LowRank:
+    """Of rank 2 at the least: the kernel for one vector adds in an order that no number of rows settles."""
+    if len(factors.down) > 1:
+        return factors
+    return replace(factors, down=F.pad(factors.down, (0, 0, 0, 1)), up=F.pad(factors.up, (0, 1)))
+
+
+def _least(factors: LowRank) -> int:
+    """The fewest rows of a product with these factors; 1 where no number is enough, which sharing finds out."""
+    rank, width = factors.down.shape
+    shape = (width, rank, len(factors.up))
+    return _measured(shape, factors.down.dtype, factors.down.device, torch.get_num_threads()) or 1
+
+
+@lru_cache(maxsize=_SHAPES)
+def _measured(
+    shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device, threads: int
+) -> int | None:
+    """As `least_rows`, with factors of a shape that have no zeros, which would hide how they round."""
+    generator = torch.Generator().manual_seed(0)
+    down, up = (
+        torch.randn(high, wide, generator=generator).to(device, dtype)
+        for wide, high in (shape[:2], shape[1:])
+    )
+    layers = [(partial(F.linear, weight=factor), factor.shape[1]) for factor in (down, up)]
+    return least_rows(layers, down)
 
 
 def _plain(layer: Any, x: Tensor, factors: LowRank) -> Tensor:
@@ -77,11 +108,5 @@ def _plain(layer: Any, x: Tensor, factors: LowRank) -> Tensor:
         return F.linear(F.linear(x, factors.down), factors.up)
     convolve: Any = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[factors.down.ndim]
     low = convolve(x, factors.down, None, layer.stride, layer.padding, layer.dilation)
-    product: Tensor = convolve(low, factors.up)
-    return product
-
-
-def _padded(layer: nn.Module, x: Tensor, factors: LowRank, lacking: int) -> Tensor:
-    rows = x.reshape(-1, x.shape[-1])
-    product = _plain(layer, F.pad(rows, (0, 0, 0, lacking)), factors)
-    return product[: len(rows)].view(*x.shape[:-1], -1)
+    raised: Tensor = convolve(low, factors.up)
+    return raised

@@ -19,6 +19,8 @@ from fv_core.adapters.settle import takers
 from fv_core.plugins import find_card
 from fv_core.program import InputSpec
 from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, Size, TaskType
+from fv_core.runtime.batching import Forwards
+from fv_core.runtime.gain import Always
 from fv_core.runtime.records.samples import sample
 from fv_core.testing.adapters import adaptable, factors, write_adapter
 
@@ -94,6 +96,60 @@ def test_stacks_in_flight_equal_their_solo_runs(model: str, tmp_path: Path) -> N
             assert result.clip is not None, result.error
             for name, tensor in solo.tensors.items():
                 assert torch.equal(result.clip.tensors[name], tensor), name
+
+
+PACKED = {"bagel/tiny": "model", "cosmos3/tiny": "transformer"}
+"""Models that pack their samples, and the component that does."""
+
+
+def packed(model: str, rank: int, folder: Path) -> tuple[list[Tensor], list[Tensor], list[Forwards]]:
+    """Frames of three requests alone and together, on all layers an adapter of a rank; and how they ran together."""
+    torch.set_num_threads(1)
+    with Engine([model], device="cpu", gain=Always(), reuse=False) as engine:
+        module = engine.instance(model).component(PACKED[model]).module
+        path = write_adapter(
+            folder / "a.safetensors",
+            factors(module, seed=3, rank=rank),
+            prefix=PREFIXES.get(PACKED[model], ""),
+        )
+        adapters = (Adapter(path=str(path)),)
+        first = replace(REQUESTS[model][0], task=TaskType.T2I, inputs=(), steps=2, adapters=adapters)
+        if model == "cosmos3/tiny":
+            first = replace(first, task=TaskType.T2V, params={})
+        requests = [replace(first, prompt="a cat " * number, seed=number) for number in (1, 2, 3)]
+        alone = [largest(engine.run(request).tensors) for request in requests]
+    with Engine([model], device="cpu", gain=Always(), reuse=False) as engine:
+        together = [
+            largest(result.clip.tensors) for result in engine.run_many(requests) if result.clip is not None
+        ]
+        ran = [
+            one
+            for one in engine.forwards()
+            if (one.component == PACKED[model] and one.largest > 1) or one.dependent
+        ]
+    return alone, together, ran
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+@pytest.mark.parametrize("model", sorted(PACKED))
+def test_packed_samples_with_adapters_share_exact_forwards(model: str, rank: int, tmp_path: Path) -> None:
+    alone, together, ran = packed(model, rank, tmp_path)
+    assert len(ran) == 2 and not any(one.dependent for one in ran)
+    assert max(one.largest for one in ran) == 6  # three requests, two branches
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("model", sorted(PACKED))
+def test_products_of_a_fixed_number_of_rows_do_not(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: as many rows as products without adapters need are too few for those of a low rank."""
+    monkeypatch.setattr(low_rank, "_least", lambda factors: 4)
+    alone, together, ran = packed(model, 2, tmp_path)
+    assert any(one.dependent for one in ran), "the check of sharing has found it"
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(one, other)
 
 
 def adapters_of(engine: Engine, request: Request, folder: Path) -> tuple[Adapter, ...]:
