@@ -9,7 +9,6 @@ FvError
 +-- RunError         FV5xx  a loop, component or interceptor failed
 |   +-- Cancelled    FV510  the caller cancelled
 +-- ParityError      FV6xx  a parity claim cannot be checked, or is not certified
-+-- TrainError       FV7xx  a training cannot start, or cannot go on
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ __all__ = [
     "RequestError",
     "ResourceError",
     "RunError",
-    "TrainError",
     "WeightsError",
 ]
 
@@ -123,10 +121,6 @@ class Cancelled(RunError):
 
 class ParityError(FvError):
     """A parity claim cannot be checked, or is not certified where it has to be."""
-
-
-class TrainError(FvError):
-    """A training cannot start as it is set up, or cannot go on."""
 
 
 def _rebuild(

@@ -24,7 +24,6 @@ _GROUPS = {
     "4": "Memory, disk and outputs",
     "5": "Runs",
     "6": "Parity",
-    "7": "Training",
 }
 
 

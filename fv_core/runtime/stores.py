@@ -43,7 +43,6 @@ class Stores:
     """
 
     def __init__(self, budgets: Mapping[str, int], *, reuse: bool = True) -> None:
-        self.budgets = budgets
         self.values = ValueStore()
         self.pools = {name: Pool(name, budgets[name]) for name in POOLS}
         self.rooms = {name: Budget(f"of {name} caches", budgets[name], never="FV404") for name in CACHES}
@@ -76,7 +75,8 @@ class Stores:
 
     def held_bytes(self) -> int:
         """Bytes of values and caches that requests hold."""
-        return self.values.bytes + sum(pool.held_bytes for pool in self.pools.values())
+        counters = self.counters()
+        return counters.value_bytes + counters.cache_bytes
 
     def kept_bytes(self) -> int:
         """Bytes of what nobody holds, ready for later calls."""
