@@ -13,7 +13,7 @@ from fv_core.errors import CODES
 
 ROOT = Path(__file__).parents[1]
 REGISTRY = ROOT / "fv_core" / "errors" / "codes"
-EXIT_CODES = {"1": {2, 3}, "2": {2, 3}, "3": {2}, "4": {4}, "5": {1, 130}, "6": {2, 3}}
+EXIT_CODES = {"1": {2, 3}, "2": {2, 3}, "3": {2}, "4": {4}, "5": {1, 130}, "6": {2, 3}, "7": {1, 2}}
 
 
 def sources() -> Iterator[Path]:

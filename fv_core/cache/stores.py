@@ -54,7 +54,7 @@ class ValueStore:
 
     @property
     def bytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors.values())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tuple(self._tensors.values()))
 
 
 def stale(name: str, value: object, rule: str = "is no longer held") -> RunError:

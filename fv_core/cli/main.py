@@ -42,6 +42,7 @@ VERBS: Final = {
     "parity": Verb(
         "fv_core.cli.parity", "Measure models against their references, run their gates, and certify them."
     ),
+    "train": Verb("fv_core.cli.train", "Train what the TOML file CONFIG sets and print the run's folder."),
     "config": Verb("fv_core.cli.config", "Show what `fv generate` would use, and from where."),
     "env": Verb("fv_core.cli.env", "Show versions, devices, paths and plugins, for reports."),
     "explain": Verb("fv_core.cli.explain", "Explain error CODE at length; without CODE, list all of them."),

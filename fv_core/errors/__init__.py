@@ -9,6 +9,7 @@ FvError
 +-- RunError         FV5xx  a loop, component or interceptor failed
 |   +-- Cancelled    FV510  the caller cancelled
 +-- ParityError      FV6xx  a parity claim cannot be checked, or is not certified
++-- TrainError       FV7xx  a training cannot start, or cannot go on
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "RequestError",
     "ResourceError",
     "RunError",
+    "TrainError",
     "WeightsError",
 ]
 
@@ -121,6 +123,10 @@ class Cancelled(RunError):
 
 class ParityError(FvError):
     """A parity claim cannot be checked, or is not certified where it has to be."""
+
+
+class TrainError(FvError):
+    """A training cannot start as it is set up, or cannot go on."""
 
 
 def _rebuild(

@@ -24,6 +24,7 @@ _GROUPS = {
     "4": "Memory, disk and outputs",
     "5": "Runs",
     "6": "Parity",
+    "7": "Training",
 }
 
 

@@ -1,6 +1,6 @@
 """Loops: state machines that the runtime drives step by step. The contracts here are free of torch and numpy."""
 
-from fv_core.loop.contract import Loop, LoopEnv, LoopOutputs, Slot, StreamLoop, held_refs
+from fv_core.loop.contract import FlowLoop, Loop, LoopEnv, LoopOutputs, Slot, StreamLoop, held_refs
 from fv_core.loop.work import (
     CacheMode,
     CacheUse,
@@ -26,6 +26,7 @@ __all__ = [
     "ComponentOutput",
     "Done",
     "Emission",
+    "FlowLoop",
     "Loop",
     "LoopEnv",
     "LoopOutputs",

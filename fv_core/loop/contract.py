@@ -104,6 +104,23 @@ class StreamLoop(Loop[S, P], Protocol[S, P]):
         ...
 
 
+class FlowLoop(Loop[S, P], Protocol):
+    """A loop along a flow from noise to data, of which a step can be taken anywhere: what flow matching trains.
+
+    Its predictions have a `velocity`, the time derivative along the flow.
+    """
+
+    def at(self, latent: Tensor, sigma: float, inputs: Mapping[str, Slot]) -> S:
+        """The state of a latent at a noise level of its own, a single step from its end, without guidance.
+
+        Args:
+            latent: fp32, of any legal geometry.
+            sigma: in (0, 1).
+            inputs: as `init`; what a component wrote may be a tensor, through which a gradient flows.
+        """
+        ...
+
+
 def held_refs(state: object) -> frozenset[CacheRef | ValueRef]:
     """Every reference in a state: what it keeps alive."""
     import dataclasses  # only walked states need it; contracts stay cheap to import

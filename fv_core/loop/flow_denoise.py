@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
+import torch
 from torch import Tensor
 
 from fv_core.cache import ValueRef
@@ -22,7 +23,7 @@ from fv_core.loop.policies.experts import HIGH, LOW, expert
 from fv_core.loop.policies.guidance import COND, UNCOND, Guidance, branches, combine
 from fv_core.loop.rng import seed_state, torch_normal
 from fv_core.loop.samplers.sampler import EULER, UNIPC_2, Sampler, SamplerState
-from fv_core.loop.samplers.sigmas import TRAIN_TIMESTEPS, schedule
+from fv_core.loop.samplers.sigmas import TRAIN_TIMESTEPS, schedule, timestep
 from fv_core.loop.work import ComponentCall, Done, Emission, StepResult, WorkKind, WorkPlan
 from fv_core.request import ResolvedRequest
 
@@ -62,7 +63,8 @@ class FlowState:
         sigmas: float32 [steps + 1] on the CPU.
         timesteps: what the model sees, per step.
         sampler: the sampler's own memory.
-        cond: prompt embeddings; uncond: those of the negative prompt, None without guidance.
+        cond: prompt embeddings, a tensor where they are trained; uncond: those of the negative prompt, None without
+            guidance.
         guidance: scale, >= 1.
     """
 
@@ -71,7 +73,7 @@ class FlowState:
     sigmas: Tensor
     timesteps: tuple[int, ...]
     sampler: SamplerState
-    cond: ValueRef
+    cond: Tensor | ValueRef
     uncond: ValueRef | None
     guidance: float
 
@@ -121,6 +123,19 @@ class FlowDenoise:
             cond=reference(inputs, COND),
             uncond=reference(inputs, UNCOND) if UNCOND in inputs else None,
             guidance=request.guidance,
+        )
+
+    def at(self, latent: Tensor, sigma: float, inputs: Mapping[str, Slot]) -> FlowState:
+        cond = inputs[COND]
+        return FlowState(
+            latent=latent,
+            step=0,
+            sigmas=torch.tensor([sigma, 0.0]),
+            timesteps=(timestep(sigma),),
+            sampler=self._sampler.init(),
+            cond=cond if isinstance(cond, Tensor) else reference(inputs, COND),
+            uncond=None,
+            guidance=1.0,
         )
 
     def next(self, state: FlowState) -> WorkPlan | Done:

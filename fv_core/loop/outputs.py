@@ -11,7 +11,7 @@ from torch import Tensor
 from fv_core.errors import RunError
 from fv_core.loop.work import CallOutput
 
-FLOATS: Final = (torch.float32, torch.bfloat16, torch.float16)
+FLOATS: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 WHOLE: Final = (torch.int64, torch.int32)
 
 

@@ -3,44 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar
 
-from fv_core.errors import FvError, RequestError, ResourceError, RunError
+from fv_core.errors import Cancelled, FvError, RequestError, ResourceError
 from fv_core.media import Clip
-from fv_core.request import CancelScope, MediaChunk, Numerics, Priority, Request, RequestEvent
+from fv_core.request import CancelScope, Failed, MediaChunk, Numerics, Priority, Request
 from fv_core.runtime.async_job import AsyncJob
 from fv_core.runtime.dispatch import Dispatcher, Entry
 from fv_core.runtime.engine import Engine
+from fv_core.runtime.engine_options import checked_count, checked_priority, checked_seconds
+from fv_core.runtime.engine_thread import EngineThread, shut
 from fv_core.runtime.faults import unforeseen
-from fv_core.runtime.job import Job
 from fv_core.runtime.scheduler.pricing import Pricing
 from fv_core.runtime.snapshots.job_store import JobStore
-from fv_core.runtime.snapshots.keeper import EVERY_S, Keeper
+from fv_core.runtime.snapshots.keeper import EVERY_S, Keeper, KeptJob
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots.terms import Terms
 from fv_core.runtime.stores import Counters
 
 T = TypeVar("T")
 
 ACCEPTED: Final = 256
 """Jobs that are taken on at once unless an engine is told otherwise."""
+_NEVER_FITS: Final = "FV401"
 
 
 class AsyncEngine:
     """An `Engine` behind an event loop. Use it as an asynchronous context manager: leaving it cancels what still runs.
 
-    Whose step is next follows from what is left of each job and how urgent it is (`runtime.scheduler`).
+    Whose step is next follows from what is left of each job and how urgent it is (`runtime.scheduler`). Requests are
+    checked beside the steps, so that who submits one waits for none.
 
     Args:
         accepted: the most jobs at once; one more is refused.
-        store: folder in which accepted jobs outlive the process; `recover` takes them on again.
-        every_s: with a store, a crash repeats at most the longer of one step and this many seconds of a job.
+        store: folder in which accepted jobs outlive the process; `recover` takes them on again. One engine at a time
+            uses a folder.
+        every_s: with a store, a crash repeats at most the longer of one step and this many seconds of a job's steps.
         engine: keywords of `Engine`.
     """
 
@@ -53,16 +59,21 @@ class AsyncEngine:
         every_s: float = EVERY_S,
         **engine: Any,
     ) -> None:
+        self._accepted = checked_count("accepted", accepted)
         self._engine = Engine(models, **engine)
+        self._certified = bool(engine.get("require_certified"))
         self._pricing = Pricing()
-        self._keeper = None if store is None else Keeper(JobStore(store), every_s=every_s)
-        self._dispatcher = Dispatcher(self._engine, pricing=self._pricing, keeper=self._keeper)
-        self._accepted = accepted
+        self._dispatcher = Dispatcher(self._engine, pricing=self._pricing)
+        self._thread = EngineThread(self._engine, self._dispatcher, self._ended)
+        every_s = checked_seconds("every_s", every_s)
+        self._keeper = (
+            None if store is None else Keeper(JobStore(store), every_s=every_s, woken=self._thread.wake)
+        )
+        self._intake = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fv-intake")
         self._jobs: dict[str, AsyncJob] = {}
-        self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._draining = self._closing = self._ended = False
-        self._gate = threading.Lock()  # nothing is asked of a thread that has answered for the last time
-        self._thread = threading.Thread(target=self._work, name="fv-engine", daemon=True)
+        self._left: set[str] = set()  # ended by leaving, which is no reason to forget them
+        self._gate = threading.Lock()  # no job is taken on by an engine that has been told to end
+        self._draining = self._closed = False
 
     async def submit(
         self,
@@ -72,7 +83,7 @@ class AsyncEngine:
         priority: Priority = Priority.STANDARD,
         deadline_s: float | None = None,
     ) -> AsyncJob:
-        """Takes a request on; its job tells the rest.
+        """Takes a request on; its job tells the rest. Cancelling who awaits this cancels the job.
 
         Args:
             numerics: for a request that does not say.
@@ -80,15 +91,22 @@ class AsyncEngine:
 
         Raises:
             ResourceError: FV410, as many jobs as are accepted at once are on their way. RunError: FV506, the engine
-                is draining or closed. FvError: whatever refuses the request.
+                is draining, closed or was not entered. FvError: whatever refuses the request.
         """
         loop = asyncio.get_running_loop()
-        deadline = None if deadline_s is None else time.monotonic() + deadline_s
-        return await self._on_thread(lambda: self._accept(request, numerics, priority, deadline, loop))
+        deadline_s = None if deadline_s is None else checked_seconds("deadline_s", deadline_s)
+        terms = Terms.now(checked_priority(priority), deadline_s)
+        accepting = self._beside(lambda: self._accept(request, numerics, terms, loop))
+        try:
+            return await asyncio.wrap_future(accepting)
+        except asyncio.CancelledError:
+            accepting.add_done_callback(_withdraw)
+            raise
 
     async def drain(self) -> None:
         """Refuses further requests and waits until all that were accepted have ended."""
-        self._draining = True
+        with self._gate:
+            self._draining = True
         for job in tuple(self._jobs.values()):
             try:
                 await job.result()
@@ -96,179 +114,215 @@ class AsyncEngine:
                 continue  # its own submitter is told
 
     async def recover(self) -> list[AsyncJob]:
-        """Takes on the jobs of the store that are not on their way: those of a process that was killed or closed.
+        """Takes on the jobs of the store that are not on their way, in the order of their acceptance: those of a
+        process that was killed or closed. Priorities and deadlines are as they were.
 
-        Chunks that were recorded already are not told again; the clip has them. A job that cannot go on has failed.
+        Chunks that were recorded already are not told again: they are in `job.chunks`, and the clip has them. A job
+        that cannot go on here has failed, and stays in the store until it is forgotten.
 
         Raises:
             RequestError: FV310, the engine has no store.
         """
         loop = asyncio.get_running_loop()
-        return await self._on_thread(lambda: self._recover(loop))
+        return await asyncio.wrap_future(self._beside(lambda: self._recover(loop)))
 
     async def forget(self, job: AsyncJob) -> None:
-        """Removes a job that is done from the store: its clip was taken. Failed ones are not kept."""
+        """Removes a job that is done from the store: its clip was taken. Those that failed here are not kept."""
         if self._keeper is not None and job.done:
-            await self._on_thread(partial(self._keeper.forget, job.id))
+            await asyncio.wrap_future(self._beside(partial(self._keeper.store.end, job.id)))
 
     async def counters(self) -> Counters:
         """As `Engine.counters`."""
-        return await self._on_thread(self._engine.counters)
+        return await asyncio.wrap_future(self._thread.ask(self._engine.counters))
 
     async def __aenter__(self) -> Self:
+        if self._keeper is not None:
+            self._keeper.store.claim()
         self._thread.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._draining = self._closing = True
-        for job in tuple(self._jobs.values()):
-            job.cancel()
-        self._asked.put(lambda: None)
-        await asyncio.to_thread(self._thread.join)
-
-    async def _on_thread(self, ask: Callable[[], T]) -> T:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-
-        def run() -> None:
-            try:
-                found = ask()
-            except Exception as error:
-                loop.call_soon_threadsafe(_settle, answer, None, unforeseen(error, "the engine"))
-            else:
-                loop.call_soon_threadsafe(_settle, answer, found, None)
-
         with self._gate:
-            if self._ended:
-                raise _shut("is closed")
-            self._asked.put(run)
-        return await answer
+            self._draining = True
+        for job in tuple(self._jobs.values()):
+            if not job.cancelled:
+                self._left.add(job.id)
+                job.cancel()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._gate:
+            self._closed = True
+        self._intake.shutdown(wait=True)
+        self._thread.close()
+        if self._keeper is not None:
+            self._keeper.close()
+
+    def _beside(self, what: Callable[[], T]) -> Future[T]:
+        """Does `what` on the intake's thread, one after another, beside the steps."""
+        with self._gate:
+            if self._closed:
+                raise shut("is closed")
+            return self._intake.submit(_foreseen, what)
 
     def _accept(
         self,
         request: Request,
         numerics: Numerics | str | None,
-        priority: Priority,
-        deadline: float | None,
+        terms: Terms,
         loop: asyncio.AbstractEventLoop,
     ) -> AsyncJob:
-        if self._draining:
-            raise _shut("takes no more requests: it is about to close")
+        self._require_open()
         if len(self._jobs) >= self._accepted:
             raise _full(self._accepted)
-        resting = self._engine.accept(request, numerics=numerics)
+        resting = self._resting(request, numerics)
+        kept = None
         if self._keeper is not None:
-            self._keeper.accept(resting.header.request_id, resting)
-        return self._take_on(resting, priority, deadline, loop)
+            kept = self._keeper.accept(resting.header.request_id, terms, resting)
+        try:
+            return self._take_on(resting, terms, kept, loop, ())
+        except FvError:
+            if self._keeper is not None:
+                self._keeper.store.end(resting.header.request_id)
+            raise
+
+    def _resting(self, request: Request, numerics: Numerics | str | None) -> RequestSnapshot:
+        accept = partial(self._engine.accept, request, numerics=numerics)
+        try:
+            resting = accept()
+        except ResourceError as refused:
+            if refused.code != _NEVER_FITS:
+                raise
+            resting = self._thread.ask(accept).result()  # weights that were being loaded counted twice
+        if self._certified:
+            model = resting.header.request.model
+            self._thread.ask(lambda: self._engine.instance(model)).result()  # loads what it compares
+        return resting
 
     def _recover(self, loop: asyncio.AbstractEventLoop) -> list[AsyncJob]:
         if self._keeper is None:
             raise _unstored()
-        idents = [ident for ident in self._keeper.store.jobs() if ident not in self._jobs]
-        return [self._taken_up(ident, self._keeper, loop) for ident in idents]
+        self._require_open()
+        store, jobs, found = self._keeper.store, list[AsyncJob](), list[tuple[float, str, Terms]]()
+        for ident in store.jobs():
+            if ident not in self._jobs:
+                try:
+                    terms = store.terms(ident)
+                    found.append((terms.accepted, ident, terms))
+                except FvError as error:
+                    jobs.append(self._lost(ident, error, loop))
+        return jobs + [self._taken_up(ident, terms, self._keeper, loop) for _, ident, terms in sorted(found)]
 
-    def _taken_up(self, ident: str, keeper: Keeper, loop: asyncio.AbstractEventLoop) -> AsyncJob:
+    def _taken_up(
+        self, ident: str, terms: Terms, keeper: Keeper, loop: asyncio.AbstractEventLoop
+    ) -> AsyncJob:
         try:
-            return self._take_on(keeper.take_up(ident), Priority.STANDARD, None, loop)
+            resting = keeper.store.newest(ident)
+            told = [
+                MediaChunk(request_id=ident, index=index, frames=frames)
+                for index, frames in enumerate(keeper.store.emitted(ident, "video"))
+            ]
         except Exception as error:  # one that is damaged is not its neighbours' fault
-            job = AsyncJob(ident, CancelScope(), loop)
-            job.fail(unforeseen(error, f"stored job {ident}"))
-            return job
+            return self._lost(ident, unforeseen(error, f"stored job {ident}"), loop)
+        return self._take_on(resting, terms, keeper.kept(ident, taken_up=True), loop, told)
+
+    def _lost(self, ident: str, error: FvError, loop: asyncio.AbstractEventLoop) -> AsyncJob:
+        """A stored job that cannot be read; it stays stored."""
+        job = AsyncJob(ident, CancelScope(), loop, woken=self._thread.wake)
+        job.fail(error)
+        return job
 
     def _take_on(
         self,
         resting: RequestSnapshot,
-        priority: Priority,
-        deadline: float | None,
+        terms: Terms,
+        kept: KeptJob | None,
         loop: asyncio.AbstractEventLoop,
+        told: Sequence[MediaChunk],
     ) -> AsyncJob:
-        request, cancel = resting.header.request, CancelScope()
-        instance = self._engine.instance(request.model)
-        steps = self._pricing.steps(
-            instance.card, request, dtype=str(instance.dtype), device=str(instance.device)
-        )
-        job = AsyncJob(resting.header.request_id, cancel, loop)
-        entry = Entry(
-            id=job.id, resting=resting, steps=steps, priority=priority, arrived=time.monotonic(),
-            cost=self._pricing.left(steps, {}), cancel=cancel, pricing=self._pricing, tell=job.tell,
-            deadline=deadline, done={one.node: one.total for one in steps if one.node in resting.header.finished},
-        )  # fmt: skip
-        if self._keeper is not None:
-            entry.tell = partial(self._recorded, self._keeper, entry, job)
-        self._jobs[job.id] = job
-        self._dispatcher.add(entry)
+        cancel = CancelScope(deadline=terms.monotonic_deadline())
+        job = AsyncJob(resting.header.request_id, cancel, loop, told=told, woken=self._thread.wake)
+        with self._gate:
+            self._require_open()
+            self._jobs[job.id] = job
+            try:
+                self._thread.ask(partial(self._begin, resting, terms.priority, kept, job, cancel))
+            except FvError:
+                del self._jobs[job.id]
+                raise
         return job
 
-    def _recorded(self, keeper: Keeper, entry: Entry, job: AsyncJob, event: RequestEvent) -> None:
-        """Tells an event, unless it is a chunk that was recorded before a crash."""
+    def _begin(
+        self,
+        resting: RequestSnapshot,
+        priority: Priority,
+        kept: KeptJob | None,
+        job: AsyncJob,
+        cancel: CancelScope,
+    ) -> None:
+        """On the engine's thread."""
+        request, tell = resting.header.request, job.tell
         try:
-            known = isinstance(event, MediaChunk) and not keeper.emit(entry.id, event)
-        except FvError as error:
-            entry.unkept, known = error, False
-        if not known:
-            job.tell(event)
-
-    def _work(self) -> None:
-        with self._engine:
-            while self._dispatcher.entries or not self._closing:
-                self._answer(wait=not self._dispatcher.entries)
-                for entry in self._dispatcher.round():
-                    self._end(entry)
-            with self._gate:
-                self._ended = True
-                self._answer(wait=False)
-            if self._keeper is not None:
-                self._keeper.close()
-
-    def _answer(self, *, wait: bool) -> None:
-        """Does what was asked for since the last round; with `wait` at least one thing."""
-        while wait or not self._asked.empty():
-            self._asked.get()()
-            wait = False
-
-    def _end(self, entry: Entry) -> None:
-        job = self._jobs.pop(entry.id)
-        try:
-            outcome: Clip | FvError = self._clip(entry)
+            instance = self._engine.instance(request.model)
+            steps = self._pricing.steps(
+                instance.card, request, dtype=str(instance.dtype), device=str(instance.device)
+            )
         except Exception as error:
-            outcome = unforeseen(error, f"the clip of job {entry.id}")
-            if self._keeper is not None and not self._closing:
-                self._keeper.forget(entry.id)
+            fault = unforeseen(error, f"the start of job {job.id}")
+            tell(Failed(request_id=job.id, code=fault.code, message=fault.message))
+            self._end(job, fault, kept, stays=kept is not None and kept.taken_up)
+            return
+        self._dispatcher.add(
+            Entry(
+                id=job.id, resting=resting, steps=steps, priority=priority, arrived=time.monotonic(),
+                cost=self._pricing.left(steps, {}), cancel=cancel, pricing=self._pricing,
+                tell=tell if kept is None else partial(kept.tell, tell=tell), lags=lambda: job.lags, kept=kept,
+                done={one.node: one.total for one in steps if one.node in resting.header.finished},
+            )
+        )  # fmt: skip
+
+    def _ended(self, entry: Entry, outcome: Clip | FvError) -> None:
+        """On the engine's thread. What failed is forgotten, unless it may go on after a restart."""
+        left = entry.id in self._left or self._thread.broken is not None
+        unbegun = entry.kept is not None and entry.kept.taken_up and not entry.announced
+        stays = left or isinstance(outcome, Clip) or (unbegun and not isinstance(outcome, Cancelled))
+        self._end(self._jobs[entry.id], outcome, entry.kept, stays=stays)
+
+    def _end(self, job: AsyncJob, outcome: Clip | FvError, kept: KeptJob | None, *, stays: bool) -> None:
+        settle = partial(self._settle, job, outcome)
+        if kept is None:
+            settle(None)
+        elif stays:
+            kept.then(settle)
+        else:
+            kept.drop(settle)
+
+    def _settle(self, job: AsyncJob, outcome: Clip | FvError, unkept: FvError | None) -> None:
+        del self._jobs[job.id]
+        self._left.discard(job.id)
+        if isinstance(outcome, Clip) and unkept is not None:
+            note = f"the store does not have all of it: {unkept.message}"
+            outcome = replace(outcome, used=replace(outcome.used, adjusted=(*outcome.used.adjusted, note)))
         job.end(outcome)
 
-    def _clip(self, entry: Entry) -> Clip:
-        if entry.error is not None:
-            raise entry.error
-        assert entry.job is not None
-        try:
-            if self._keeper is not None:
-                self._finish(entry, entry.job, self._keeper)
-            return self._engine.clip(entry.job)
-        finally:
-            entry.job.close()
-
-    def _finish(self, entry: Entry, job: Job, keeper: Keeper) -> None:
-        try:
-            keeper.finish(entry.id, self._engine.snapshot(job))
-        except FvError as error:
-            entry.unkept = error
-        if entry.unkept is not None:
-            job.run.notes += (f"the store does not have all of it: {entry.unkept.message}",)
+    def _require_open(self) -> None:
+        if self._draining:
+            raise shut("takes no more requests: it is about to close")
 
 
-def _settle(answer: asyncio.Future[T], found: T | None, error: FvError | None) -> None:
-    if answer.cancelled():
-        return
-    if error is None:
-        answer.set_result(cast(T, found))
-    else:
-        answer.set_exception(error)
+def _foreseen(what: Callable[[], T]) -> T:
+    try:
+        return what()
+    except Exception as error:
+        raise unforeseen(error, "the engine") from error
 
 
-def _shut(rule: str) -> RunError:
-    return RunError("FV506", name="engine", rule=rule, remedy="Make a new engine.")
+def _withdraw(accepting: Future[AsyncJob]) -> None:
+    """Nobody waits for it any more, so nobody could end it."""
+    if not accepting.cancelled() and accepting.exception() is None:
+        accepting.result().cancel()
 
 
 def _unstored() -> RequestError:

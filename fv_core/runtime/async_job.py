@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, TypeVar
 
 from fv_core.errors import Cancelled, FvError
 from fv_core.media import Clip
 from fv_core.request import CancelScope, Failed, Finished, MediaChunk, RequestEvent
 
+T = TypeVar("T")
+
+AHEAD: Final = 8
+"""Chunks that a job may be ahead of who reads its events; with so many unread it waits for its reader."""
+
 
 class AsyncJob:
     """A request that was accepted: iterate over its events, await its result, cancel it.
 
-    Events are kept until they are read, so a slow reader holds up nothing; of a job they come to its clip at most.
+    Events are kept until they are read. While somebody iterates and is `AHEAD` chunks behind, the job takes no step;
+    its neighbours do. While nobody iterates, or somebody awaits the result, it waits for nobody, and what is unread
+    comes to its clip at most.
+
+    Args:
+        told: chunks that were told before a restart.
+        woken: called when a job that waited may go on, or is to end.
     """
 
-    def __init__(self, ident: str, cancel: CancelScope, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        ident: str,
+        cancel: CancelScope,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        told: Sequence[MediaChunk] = (),
+        woken: Callable[[], None],
+    ) -> None:
         self.id = ident
         self._cancel = cancel
         self._loop = loop
+        self._woken = woken
         self._events: asyncio.Queue[RequestEvent] = asyncio.Queue()
-        self._chunks: list[MediaChunk] = []
+        self._chunks = list(told)
+        self._sent = self._read = 0  # chunks: counted by the thread that tells, and by the loop's
+        self._readers = self._awaiting = 0
+        self._over = False
         self._clip: asyncio.Future[Clip] = loop.create_future()
         self._clip.add_done_callback(_retrieved)
 
@@ -29,43 +53,79 @@ class AsyncJob:
     def done(self) -> bool:
         return self._clip.done()
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was cancelled, or its deadline has passed."""
+        return self._cancel.cancelled
+
+    @property
+    def chunks(self) -> tuple[MediaChunk, ...]:
+        """What is final of its clip, in order, and stays so however it ends; of before a restart too."""
+        return tuple(self._chunks)
+
     def cancel(self) -> None:
         """Ends the job before its next component call. Cancelling one that is done changes nothing."""
         self._cancel.cancel()
+        self._woken()
 
     async def result(self) -> Clip:
-        """The clip.
+        """The clip. Cancelling who awaits it leaves the job alone.
 
         Raises:
             Cancelled: it was cancelled, or its deadline passed; `partial` has the chunks that were final by then.
             FvError: whatever else ended it.
         """
-        return await asyncio.shield(self._clip)
+        self._awaiting += 1
+        self._woken()
+        try:
+            return await asyncio.shield(self._clip)
+        finally:
+            self._awaiting -= 1
 
     async def __aiter__(self) -> AsyncIterator[RequestEvent]:
         """The events that were not read yet, in order, up to Finished or Failed. One reader at a time."""
-        while True:
-            event = await self._events.get()
-            yield event
-            if isinstance(event, (Finished, Failed)):
-                return
+        self._readers += 1
+        try:
+            while not (self._over and self._events.empty()):
+                event = await self._events.get()
+                if isinstance(event, MediaChunk):
+                    self._read += 1
+                    self._woken()
+                yield event
+        finally:
+            self._readers -= 1
+            self._woken()
+
+    @property
+    def lags(self) -> bool:
+        """Whether it is to wait for its reader; asked by the engine's thread."""
+        return self._readers > 0 and not self._awaiting and self._sent - self._read >= AHEAD
 
     def tell(self, event: RequestEvent) -> None:
-        """Takes an event from the engine's thread."""
-        self._loop.call_soon_threadsafe(self._take, event)
+        """Takes an event from the engine's threads."""
+        self._sent += isinstance(event, MediaChunk)
+        self._call(self._take, event)
 
     def end(self, outcome: Clip | FvError) -> None:
-        """Takes the outcome from the engine's thread."""
-        self._loop.call_soon_threadsafe(self._settle, outcome)
+        """Takes the outcome from the engine's threads."""
+        self._call(self._settle, outcome)
 
     def fail(self, error: FvError) -> None:
-        """Ends a job that could not be taken up; only from the engine's thread."""
+        """Ends a job that could not be taken on or up."""
         self.tell(Failed(request_id=self.id, code=error.code, message=error.message))
         self.end(error)
+
+    def _call(self, what: Callable[[T], None], value: T) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what, value)
+        except RuntimeError:
+            if not self._loop.is_closed():  # who asked for the job is gone, which is nobody else's concern
+                raise
 
     def _take(self, event: RequestEvent) -> None:
         if isinstance(event, MediaChunk):
             self._chunks.append(event)
+        self._over = isinstance(event, (Finished, Failed))
         self._events.put_nowait(event)
 
     def _settle(self, outcome: Clip | FvError) -> None:
@@ -73,7 +133,7 @@ class AsyncJob:
             self._clip.set_result(outcome)
             return
         if isinstance(outcome, Cancelled):
-            outcome.partial = tuple(self._chunks)
+            outcome.partial = self.chunks
         self._clip.set_exception(outcome)
 
 

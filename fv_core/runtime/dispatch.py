@@ -1,6 +1,7 @@
 """Drives the jobs of one engine: who runs, whose step is next, who makes room.
 
 A job that does not run is a snapshot: before its first step, while it has made room for another, and after a crash.
+Who waits, for its reader or for the disk, takes no step, and the others go on.
 """
 
 from __future__ import annotations
@@ -8,17 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from fv_core.errors import Cancelled, FvError
-from fv_core.request import CancelScope, Failed, Priority, RequestEvent, StepDone
+from fv_core.request import CancelScope, Failed, Finished, Priority, RequestEvent, StepDone
 from fv_core.runtime.faults import unforeseen
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.scheduler.contract import Scheduler
 from fv_core.runtime.scheduler.joining import Joining
 from fv_core.runtime.scheduler.pricing import NodeSteps, Pricing
 from fv_core.runtime.scheduler.remaining import LeastRemaining, rank
-from fv_core.runtime.snapshots.keeper import Keeper
+from fv_core.runtime.snapshots.keeper import KeptJob
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.runtime.together import NO_ROOM_NOW
 
@@ -37,7 +39,12 @@ class Starts(Protocol):
 class Entry:
     """A job from its acceptance to its end; a `Candidate` of the scheduler.
 
-    Either `job` runs or `resting` is what it was when it last ran. `unkept` is why it could not be stored last.
+    Either `job` runs or `resting` is what it was when it last ran.
+
+    Args:
+        lags: whether it is to wait for whoever reads its events.
+        kept: it in the store, where there is one.
+        step_s: what its last step took, with those that took it along.
     """
 
     id: str
@@ -49,11 +56,13 @@ class Entry:
     cancel: CancelScope
     pricing: Pricing
     tell: Observer
-    deadline: float | None = None
+    lags: Callable[[], bool]
+    kept: KeptJob | None = None
     job: Job | None = None
-    unkept: FvError | None = None
+    announced: bool = False
     error: FvError | None = None
     served: float = 0.0
+    step_s: float = 0.0
     rows: int = 1
     done: dict[str, int] = field(default_factory=dict)
     turn: str = ""
@@ -62,6 +71,16 @@ class Entry:
     @property
     def over(self) -> bool:
         return self.error is not None or (self.job is not None and self.job.done)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it takes no step now: its reader, or the disk, has to follow first."""
+        return self.lags() or (self.kept is not None and self.kept.waits(self.served, self.next_s))
+
+    @property
+    def next_s(self) -> float:
+        """What its next step may take: as it is predicted, or as long as the last one."""
+        return max(self.step_s, self.pricing.times.step_seconds(self.key, 1))
 
     @property
     def remaining(self) -> float:
@@ -93,15 +112,15 @@ class Dispatcher:
         *,
         pricing: Pricing,
         scheduler: Scheduler | None = None,
-        keeper: Keeper | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._pricing = pricing
         self._scheduler = scheduler or LeastRemaining(Joining(times=pricing.times))
-        self._keeper = keeper
         self._clock = clock
         self._entries: list[Entry] = []
+        self.idle = False
+        """Whether nobody could take a step in the last round."""
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -109,8 +128,13 @@ class Dispatcher:
         return tuple(self._entries)
 
     def add(self, entry: Entry) -> None:
-        """Takes a job on. With a keeper it is stored already."""
+        """Takes a job on."""
         self._entries.append(entry)
+
+    def deadline(self) -> float | None:
+        """The next moment at which a job is to end by itself, in seconds of `time.monotonic`."""
+        deadlines = [one.cancel.deadline for one in self._entries if one.cancel.deadline is not None]
+        return min(deadlines, default=None)
 
     def round(self) -> tuple[Entry, ...]:
         """One step of those whose turn it is; the entries that are over now.
@@ -118,7 +142,9 @@ class Dispatcher:
         Nothing is left to do when `entries` is empty.
         """
         self._drop_cancelled()
-        if chosen := self._runnable():
+        chosen = self._runnable()
+        self.idle = not chosen
+        if chosen:
             self._step(chosen)
         ended = tuple(entry for entry in self._entries if entry.over)
         self._entries = [entry for entry in self._entries if not entry.over]
@@ -126,11 +152,14 @@ class Dispatcher:
 
     def _runnable(self) -> list[Entry]:
         """Those who step next, all of them running; the first has made itself room where that was needed."""
-        while candidates := [one for one in self._entries if not one.over]:
+        while candidates := self._candidates():
             first, *others = self._scheduler.next(candidates, self._clock())
             if self._start(first, making_room=True):
                 return [first, *(one for one in others if self._start(one, making_room=False))]
         return []
+
+    def _candidates(self) -> list[Entry]:
+        return [one for one in self._entries if not one.over and not one.waits]
 
     def _start(self, entry: Entry, *, making_room: bool) -> bool:
         """Whether the entry runs now."""
@@ -147,25 +176,33 @@ class Dispatcher:
                 elif not self._make_room(entry):
                     self._fail(entry, fault)
                 continue
-            if not entry.done:
-                entry.job.announce()
+            self._announce(entry, entry.job)
             entry.resting, entry.turn = None, entry.job.run.turn
-        return entry.error is None
+        return not entry.over
+
+    def _announce(self, entry: Entry, job: Job) -> None:
+        """Tells once that it has begun here, and of one that was done before a crash that it is."""
+        if not entry.announced:
+            entry.announced = True
+            job.announce()
+        if job.done:
+            entry.tell(Finished(request_id=entry.id, seconds=job.seconds))
 
     def _make_room(self, entry: Entry) -> bool:
-        """Lets the running job that ranks last rest in host memory; False if none runs."""
-        resting = max(self._running(), key=rank, default=None)
+        """Lets the running job that ranks last rest in host memory, who waits first; False if none runs."""
+        resting = max(self._running(), key=lambda one: (one.waits, rank(one)), default=None)
         if resting is None:
             return False
         assert resting.job is not None
         try:
-            resting.resting = self._engine.snapshot(resting.job)
-        except FvError as error:
-            self._fail(resting, error)
+            resting.resting = taken = self._engine.snapshot(resting.job)
+        except Exception as error:
+            self._fail(resting, unforeseen(error, f"the snapshot of job {resting.id}"))
         else:
             resting.job.close()
             resting.job = None
-            self._keep(resting, resting.resting)
+            if resting.kept is not None:
+                resting.kept.put(lambda: taken, resting.served)
         return True
 
     def _step(self, chosen: Sequence[Entry]) -> None:
@@ -175,29 +212,23 @@ class Dispatcher:
         for entry in chosen:
             assert entry.job is not None
             entry.served += seconds
+            entry.step_s = seconds
             entry.error = entry.job.error
             if not entry.over:
                 entry.turn = entry.job.run.turn
-                if self._keeper is not None and self._keeper.due(entry.id):
-                    self._keep(entry, self._engine.snapshot(entry.job))
+                if entry.kept is not None and entry.kept.due(entry.served, entry.next_s):
+                    entry.kept.put(partial(self._engine.snapshot, entry.job), entry.served)
         if all(entry.error is None for entry in chosen):
             self._pricing.observe(node.key, len(chosen), sum(entry.last_s for entry in chosen))
         self._scheduler.ran(chosen, seconds)
-
-    def _keep(self, entry: Entry, snapshot: RequestSnapshot) -> None:
-        if self._keeper is not None and (failed := self._keeper.put(entry.id, snapshot)) is not None:
-            entry.unkept = failed
 
     def _running(self) -> list[Entry]:
         return [entry for entry in self._entries if entry.job is not None and not entry.over]
 
     def _drop_cancelled(self) -> None:
-        now = self._clock()
         for entry in self._entries:
             try:
                 entry.cancel.check(entry.id)
-                if entry.deadline is not None and now > entry.deadline:
-                    raise _late(entry.id)
             except Cancelled as cancelled:
                 if not entry.over:
                     self._fail(entry, cancelled)
@@ -208,12 +239,3 @@ class Dispatcher:
             entry.job.fail(error)
         else:
             entry.tell(Failed(request_id=entry.id, code=error.code, message=error.message))
-
-
-def _late(ident: str) -> Cancelled:
-    return Cancelled(
-        "FV512",
-        name=f"job {ident}",
-        rule="was not done by its deadline",
-        remedy="Give it more time, a higher priority, or fewer steps.",
-    )

@@ -126,8 +126,10 @@ class Engine:
             RequestError: a value is not legal, or an adapter does not bind.
         """
         card, settled = self._settled(request)
-        plan, _ = self._planned(settled.request, self._residency.sketch(card))
-        return replace(plan, offload=self._residency.offload(card).value)
+        plan = self._intake.plan(card, settled.request)
+        instance = self._residency.sketch(card)
+        stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
+        return replace(plan, offload=self._residency.offload(card).value, adapters=stack.told())
 
     def run(
         self, request: Request, *, cancel: CancelScope | None = None, observer: Observer | None = None
@@ -193,7 +195,8 @@ class Engine:
         """
         card, settled = self._settled(request, numerics)
         instance = self._residency.instance(card)
-        plan, stack = self._planned(settled.request, instance)
+        plan = self._intake.plan(card, settled.request)
+        stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
         job = self._job(self._new_id(), plan, instance, stack, cancel, observer, settled.inputs.contents)
         with closing_on_error(job):
             job.announce()
@@ -202,6 +205,8 @@ class Engine:
     def accept(self, request: Request, *, numerics: Numerics | str | None = None) -> RequestSnapshot:
         """The request before its first step, settled and with its inputs; `resume` starts it. Holds no memory.
 
+        A thread may call it while another one drives the engine.
+
         Args:
             numerics: for a request that does not say.
 
@@ -209,10 +214,11 @@ class Engine:
             FvError: the request is refused; FV401 or FV404, it can never fit.
         """
         card, settled = self._settled(request, numerics)
-        instance = self._residency.instance(card)
-        plan, stack = self._planned(settled.request, instance)
-        self._residency.check(plan, instance, stack)
-        with closing(RequestScope(self._new_id(), self._stores)) as scope:
+        instance = self._residency.described(card)
+        plan = self._intake.plan(card, settled.request)
+        self._residency.check(plan, instance)
+        stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
+        with closing(RequestScope(self._new_id(), Stores(self._stores.budgets, reuse=False))) as scope:
             contents = settled.inputs.contents
             run = self._run(scope.owner, settled.request, instance, scope, contents, None, stack)
             return snapshot.take(run, header_of(run))
@@ -242,7 +248,8 @@ class Engine:
         self._intake.check_covered(header.request)
         instance = self._residency.instance(self._card(header.request.model))
         check_fits(header, instance, self._intake.extensions)
-        plan, stack = self._planned(header.request, instance)
+        plan = self._intake.plan(instance.card, header.request)
+        stack = bind_adapters(header.request, instance, plan.weights.keys(), self._adapters)
         job = self._job(header.request_id, plan, instance, stack, cancel, observer)
         with closing_on_error(job):
             snapshot.restore(job.run, taken)
@@ -344,12 +351,6 @@ class Engine:
         if self._closed:
             raise closed("engine")
 
-    def _planned(self, request: ResolvedRequest, instance: ModelInstance) -> tuple[RunPlan, AdapterStack]:
-        """What the request takes, and the adapters that it takes some of it for."""
-        plan = self._intake.plan(instance, request)
-        stack = bind_adapters(request, instance, plan.weights.keys(), self._adapters)
-        return replace(plan, adapters=stack.told(), adapter_bytes=stack.bytes()), stack
-
     def _job(
         self,
         request_id: str,
@@ -363,7 +364,7 @@ class Engine:
         self._stores.renew(instance.digest, instance.version)
         scope = RequestScope(request_id, self._stores)
         try:
-            scope.own(self._residency.admit(request_id, plan, instance, adapters))
+            scope.own(self._residency.admit(request_id, plan, instance))
             instance.check(tuple(plan.weights))
             run = self._run(request_id, plan.request, instance, scope, contents, cancel, adapters)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from fv_core.cache.pool import POOLS
 from fv_core.card import ModelCard, validate
 from fv_core.errors import RequestError
 from fv_core.memory import parse_bytes
+from fv_core.request import Priority
 from fv_core.runtime.device import total_bytes
 from fv_core.runtime.instance import Offload
 
@@ -78,15 +80,41 @@ def checked_bytes(name: str, given: int) -> int:
     RequestError: FV310, not a number of bytes.
     """
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise RequestError(
-            "FV310",
-            name=name,
-            value=given,
-            rule="is no number of bytes",
-            legal="a whole number from 0 up",
-            remedy="Leave it out for the default.",
-        )
+        raise _illegal(name, given, "is no number of bytes", "a whole number from 0 up")
     return given
+
+
+def checked_count(name: str, given: int) -> int:
+    """Raises:
+    RequestError: FV310, not a count of at least one.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise _illegal(name, given, "is no count", "a whole number from 1 up")
+    return given
+
+
+def checked_seconds(name: str, given: float) -> float:
+    """Raises:
+    RequestError: FV310, not a number of seconds.
+    """
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < math.inf:
+        raise _illegal(name, given, "is no number of seconds", "a finite number from 0 up")
+    return float(given)
+
+
+def checked_priority(given: str) -> Priority:
+    """Raises:
+    RequestError: FV310, there is no such class.
+    """
+    if given not in tuple(Priority):
+        raise _illegal("priority", given, "is no class of urgency", ", ".join(Priority))
+    return Priority(given)
+
+
+def _illegal(name: str, value: object, rule: str, legal: str) -> RequestError:
+    return RequestError(
+        "FV310", name=name, value=value, rule=rule, legal=legal, remedy="Leave it out for the default."
+    )
 
 
 def checked_offload(offload: str, device: torch.device) -> str:

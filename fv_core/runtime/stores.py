@@ -43,6 +43,7 @@ class Stores:
     """
 
     def __init__(self, budgets: Mapping[str, int], *, reuse: bool = True) -> None:
+        self.budgets = budgets
         self.values = ValueStore()
         self.pools = {name: Pool(name, budgets[name]) for name in POOLS}
         self.rooms = {name: Budget(f"of {name} caches", budgets[name], never="FV404") for name in CACHES}
@@ -75,8 +76,7 @@ class Stores:
 
     def held_bytes(self) -> int:
         """Bytes of values and caches that requests hold."""
-        counters = self.counters()
-        return counters.value_bytes + counters.cache_bytes
+        return self.values.bytes + sum(pool.held_bytes for pool in self.pools.values())
 
     def kept_bytes(self) -> int:
         """Bytes of what nobody holds, ready for later calls."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 from fv_core.card import ModelCard
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
 
@@ -128,14 +129,79 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """A batch's loss: `total` is the *sum* over its samples of what each comes to, so parts add up to the whole.
+class Mean:
+    """A figure that is told as a mean: parts of a step add up by `total` and `count`."""
 
-    `metrics` are sums over the samples too, detached; the trainer shows their means.
-    """
+    total: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A batch's loss: `total` is the *sum* over its samples of what each comes to, so parts add up to the whole."""
 
     total: Tensor
-    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    metrics: Mapping[str, Mean] = field(default_factory=dict)
+
+
+class Model(Protocol):
+    """The model that is trained, as its card declares it: its program's text encoder, and its loop along the flow.
+
+    Every call is described and read by the card's loops, so what is trained is what is served.
+    """
+
+    @property
+    def card(self) -> ModelCard: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def module(self, component_id: str) -> nn.Module:
+        """The weights of a component.
+
+        Raises:
+            TrainError: FV704, the model has no such component.
+        """
+        ...
+
+    @property
+    def text_encoder(self) -> str:
+        """The id of the component that encodes prompts."""
+        ...
+
+    @property
+    def denoisers(self) -> tuple[str, ...]:
+        """The ids of the components that the loop along the flow drives."""
+        ...
+
+    def encode(self, texts: Sequence[str], *, grad: bool) -> list[Tensor]:
+        """The embeddings of prompts, [L, D] each, from one forward."""
+        ...
+
+    def velocity(
+        self, latents: Tensor, sigmas: Sequence[float], conds: Sequence[Tensor], *, grad: bool
+    ) -> Tensor:
+        """The velocity of each latent at its noise level under its prompt, without guidance, [B, C, F, H, W].
+
+        Args:
+            latents: fp32 [B, C, F, H, W]. sigmas: in (0, 1). conds: embeddings as `encode` gives them.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodContext:
+    """What a method is made with.
+
+    Args:
+        model: what it trains.
+        seed: the run's, which keys all that is drawn (`fv_core.loop.keyed`).
+        total: samples of an optimizer step, over all ranks and parts.
+    """
+
+    model: Model
+    seed: int
+    total: int
 
 
 class Method(Protocol):

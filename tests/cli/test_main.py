@@ -43,6 +43,7 @@ TREE = {
     "fv parity check": "ID --rung --record --against --device --dtype --weights --json --events",
     "fv parity gate": "ID... --device --dtype --weights --json --events",
     "fv parity certify": "ID --into --device --dtype --weights --json --events",
+    "fv train": "CONFIG KEY=VALUE... --resume --dry-run --json --events",
     "fv config": "OPTION... --json",
     "fv env": "--json",
     "fv explain": "CODE --json",

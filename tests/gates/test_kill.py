@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from fv_core import Engine
@@ -52,16 +51,3 @@ def test_every_accepted_job_ends_with_its_bytes(tmp_path: Path, soak: bool) -> N
     with Engine(device="cpu") as engine:
         alone = {f"{one.seed}-{str(one.model).replace('/', '-')}": told(engine.run(one)) for one in REQUESTS}
     assert {path.name: path.read_text() for path in (tmp_path / "done").iterdir()} == alone
-
-
-def test_a_chunk_is_emitted_once_whatever_is_run_twice(tmp_path: Path) -> None:
-    store, part = JobStore(tmp_path), np.zeros((1, 2, 2, 3), dtype=np.uint8)
-    (tmp_path / "r1").mkdir()
-    assert [store.emit("r1", "video", index, part) for index in (0, 1, 0, 1, 2)] == [
-        True,
-        True,
-        False,
-        False,
-        True,
-    ]
-    assert len(list(store.emitted("r1", "video"))) == 3

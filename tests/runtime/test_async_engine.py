@@ -26,6 +26,9 @@ from fv_core import (
 )
 from fv_core.runtime.async_job import AsyncJob
 from fv_core.runtime.gain import Always
+from fv_core.runtime.job import Job
+from fv_core.runtime.records import provenance
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
 Ask = Callable[..., Request]
 MODEL = "wan21/tiny"
@@ -186,7 +189,7 @@ def test_jobs_of_a_closed_engine_go_on_in_another_and_a_damaged_one_harms_no_oth
             async for event in jobs[0]:
                 if isinstance(event, StepDone) and event.step == 3:
                     break
-        folders = sorted(path for path in tmp_path.iterdir())
+        folders = sorted(path for path in tmp_path.iterdir() if path.is_dir())
         assert [path.name for path in folders] == sorted(job.id for job in jobs)
         for path in folders[1].glob("snapshot-*"):
             path.write_bytes(b"damaged")
@@ -201,3 +204,170 @@ def test_jobs_of_a_closed_engine_go_on_in_another_and_a_damaged_one_harms_no_oth
 
     clips = asyncio.run(main())
     assert all(any(same(clip, alone(request)) for request in requests) for clip in clips)
+
+
+def test_a_job_that_was_done_but_not_taken_is_done_after_a_restart(
+    ask: Ask, alone: Callable[[Request], Clip], tmp_path: Path
+) -> None:
+    request = ask(frames=9)
+
+    async def main() -> tuple[Clip, Clip, list[Any]]:
+        async with made(store=tmp_path) as engine:
+            first = await (await engine.submit(request)).result()
+        async with made(store=tmp_path) as engine:
+            (job,) = await engine.recover()
+            events = [event async for event in job]
+            assert [event async for event in job] == []  # nothing is left to read, and nobody waits for more
+            assert [chunk.index for chunk in job.chunks] == [0, 1, 2]
+            clip = await job.result()
+            await engine.forget(job)
+        return first, clip, events
+
+    first, clip, events = asyncio.run(main())
+    assert [type(event) for event in events] == [Started, Finished]
+    assert same(first, clip) and same(clip, alone(request))
+
+
+def test_what_was_agreed_holds_after_a_restart(ask: Ask, tmp_path: Path) -> None:
+    """Who was cancelled stays so; deadlines go on; jobs come in the order of their acceptance."""
+
+    async def main() -> None:
+        async with made(store=tmp_path) as engine:
+            jobs = [await engine.submit(ask(steps=500, seed=seed)) for seed in range(11)]
+            late = await engine.submit(ask(steps=500), deadline_s=0.5, priority=Priority.BATCH)
+            jobs[0].cancel()
+        async with made(store=tmp_path) as engine:
+            taken = await engine.recover()
+            assert [job.id for job in taken] == [job.id for job in (*jobs[1:], late)]
+            assert engine._keeper is not None
+            assert engine._keeper.store.terms(late.id).priority is Priority.BATCH
+            assert await code_of(taken[-1]) == "FV512"
+            for job in taken:
+                job.cancel()
+            await engine.drain()
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock"]
+
+    asyncio.run(main())
+
+
+def test_a_job_that_does_not_fit_here_stays_for_an_engine_that_it_fits(
+    ask: Ask, alone: Callable[[Request], Clip], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = ask()
+
+    async def main() -> Clip:
+        async with made(store=tmp_path) as engine:
+            await engine.submit(request)
+        with monkeypatch.context() as other:
+            other.setattr(provenance, "plugin_name", lambda instance: "fv-wan21 0.2.0")
+            async with made(store=tmp_path) as engine:
+                (job,) = await engine.recover()
+                assert await code_of(job) == "FV504"
+        async with made(store=tmp_path) as engine:
+            (job,) = await engine.recover()
+            return await job.result()
+
+    assert same(asyncio.run(main()), alone(request))
+
+
+def test_a_snapshot_that_fails_is_told_and_harms_nobody(
+    ask: Ask, alone: Callable[[Request], Clip], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [ask(seed=seed) for seed in range(2)]
+    whole = Engine.snapshot
+
+    def fails(self: Engine, job: Job) -> RequestSnapshot:
+        if job.run.request.seed == 0:
+            raise torch.OutOfMemoryError
+        return whole(self, job)
+
+    monkeypatch.setattr(Engine, "snapshot", fails)
+
+    async def main() -> list[Clip]:
+        async with made(store=tmp_path, every_s=0.0) as engine:
+            jobs = [await engine.submit(request) for request in requests]
+            return [await job.result() for job in jobs]
+
+    clips = asyncio.run(main())
+    assert all(map(same, clips, map(alone, requests)))
+    noted = [any("store does not have all of it" in note for note in clip.used.adjusted) for clip in clips]
+    assert noted == [True, False]
+
+
+def test_a_defect_of_the_engine_ends_every_job_instead_of_hanging(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with made(store=tmp_path) as engine:
+            jobs = [await engine.submit(ask(steps=500, seed=seed)) for seed in range(2)]
+            monkeypatch.setattr(engine._dispatcher, "_runnable", lambda: 1 / 0)
+            assert [await code_of(job) for job in jobs] == ["FV599", "FV599"]
+            with pytest.raises(FvError, match="FV506"):
+                await engine.submit(ask())
+        assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2  # for a restart
+
+    asyncio.run(main())
+
+
+def test_a_job_whose_event_loop_is_gone_harms_no_other(ask: Ask) -> None:
+    async def main() -> None:
+        async with made() as engine:
+
+            async def elsewhere() -> None:
+                await engine.submit(ask(steps=3))
+
+            await asyncio.to_thread(asyncio.run, elsewhere())
+            job = await engine.submit(ask(steps=30, seed=2))
+            await job.result()
+            assert await held(engine) == (0, 0, 0, 0, 0)
+
+    asyncio.run(main())
+
+
+def test_who_stops_waiting_for_an_acceptance_is_not_served(ask: Ask, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with made(store=tmp_path) as engine:
+            before = await engine.submit(ask())
+            submitting = asyncio.create_task(engine.submit(ask(steps=500)))
+            await asyncio.sleep(0)
+            submitting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await submitting
+            await before.result()
+            await engine.recover()  # comes after it in the intake
+            await engine.drain()
+            assert len(engine._keeper.store.jobs()) == 1  # type: ignore[union-attr]
+
+    asyncio.run(main())
+
+
+def test_an_engine_refuses_what_it_cannot_mean(ask: Ask) -> None:
+    for options in ({"accepted": 0}, {"accepted": True}, {"every_s": -1.0}, {"every_s": float("nan")}):
+        with pytest.raises(FvError, match="FV310"):
+            made(**options)
+
+    async def main() -> None:
+        with pytest.raises(FvError, match="FV506"):
+            await made().submit(ask())  # was not entered
+        async with made() as engine:
+            for terms in ({"priority": "urgent"}, {"deadline_s": -1.0}, {"deadline_s": float("inf")}):
+                with pytest.raises(FvError, match="FV310"):
+                    await engine.submit(ask(), **terms)
+            assert await held(engine) == (0, 0, 0, 0, 0)
+        async with made(memory=1000) as engine:
+            with pytest.raises(FvError, match="FV401"):
+                await engine.submit(ask())
+
+    asyncio.run(main())
+
+
+def test_two_engines_do_not_share_a_store(ask: Ask, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with made(store=tmp_path):
+            with pytest.raises(FvError, match="FV411"):
+                async with made(store=tmp_path):
+                    pass
+        async with made(store=tmp_path) as engine:
+            await (await engine.submit(ask())).result()
+
+    asyncio.run(main())

@@ -17,10 +17,13 @@ from fv_core.errors.codes.request import REQUEST
 from fv_core.errors.codes.resource import RESOURCE
 from fv_core.errors.codes.row import ErrorCode
 from fv_core.errors.codes.run import RUN
+from fv_core.errors.codes.training import TRAINING
 from fv_core.errors.codes.weights import WEIGHTS
 
 __all__ = ["CODES", "ErrorCode"]
 
 CODES: Final[dict[str, ErrorCode]] = {
-    row.code: row for family in (PLUGIN, CARD, WEIGHTS, REQUEST, RESOURCE, RUN, PARITY) for row in family
+    row.code: row
+    for family in (PLUGIN, CARD, WEIGHTS, REQUEST, RESOURCE, RUN, PARITY, TRAINING)
+    for row in family
 }

@@ -44,13 +44,15 @@ RESOURCE: Final = (
     row(
         "FV408", "changed weights would be lost", 4, 409, "weights_changed",
         "The weights were changed after they were loaded, so where they came from no longer has them. "
-        "`Engine.sleep` keeps them; `discard=True` gives the changes up. Changes that nobody told of are found by the "
-        "counters that torch keeps, which writes through `.data`, numpy and fused optimizers pass by: tell of those "
-        "with `weights_changed`. Weights that were given to a component while it slept are lost when it wakes, so it "
-        "does not.",
+        "`Engine.sleep` keeps them; `discard=True` gives the changes up.",
     ),
     row(
         "FV410", "queue is full", 4, 429, "queue_full",
         "An engine takes on a limited number of jobs at once. Try again when one of them has ended.",
+    ),
+    row(
+        "FV411", "store is in use", 4, 409, "store_in_use",
+        "One engine at a time uses a folder of stored jobs, or two would run the same ones. The folder is free again "
+        "when that engine is closed, or when its process has ended, however it ended.",
     ),
 )  # fmt: skip

@@ -26,7 +26,7 @@ class Schedule:
 
     Args:
         sigmas: float32 [steps + 1] on the CPU, descending, the last one 0; what the solver uses.
-        timesteps: what the model sees, `int(1000 * sigma)` truncated from the float64 sigma.
+        timesteps: what the model sees, from the float64 sigma; see `timestep`.
     """
 
     sigmas: Tensor
@@ -39,8 +39,13 @@ def schedule(rule: SigmaRule, steps: int, shift: float) -> Schedule:
     sigmas = shift * grid / (1 + (shift - 1) * grid)
     if abs(sigmas[0] - 1) < _BELOW_ONE:
         sigmas[0] -= _BELOW_ONE  # the solver takes log(1 - sigma)
-    timesteps = tuple(int(value) for value in (sigmas * TRAIN_TIMESTEPS).astype(np.int64))
+    timesteps = tuple(timestep(float(sigma)) for sigma in sigmas)
     return Schedule(sigmas=torch.from_numpy(np.append(sigmas, 0.0).astype(np.float32)), timesteps=timesteps)
+
+
+def timestep(sigma: float) -> int:
+    """What the model sees of a noise level, in training as in serving: `1000 * sigma`, truncated."""
+    return int(sigma * TRAIN_TIMESTEPS)
 
 
 def _unshifted(rule: SigmaRule, steps: int) -> NDArray[np.float64]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from fv_core.cache.stores import value_ref
 from fv_core.codec import JSON
 from fv_core.errors import RunError
 from fv_core.extend.chain import Enabled
+from fv_core.media.atomic import write_files
 from fv_core.request import Environment, ResolvedRequest
 from fv_core.runtime.run import NodeRun, RequestRun
 
@@ -70,16 +70,15 @@ class RequestSnapshot:
     tensors: dict[str, Tensor] = field(repr=False)
 
     def save(self, path: str | Path) -> None:
-        """Writes the file whole or not at all."""
+        """Writes the file whole or not at all.
+
+        Raises:
+            OSError: the disk is full, the folder is missing or not writable, ...
+        """
         path = Path(path)
         text = json.dumps({"header": codec.encode(self.header), "body": self.body})
         metadata = {"format": str(FORMAT), "fv": text, "sha256": _digest(text, self.tensors)}
-        partial = path.with_name(f".{path.name}.partial")
-        try:
-            partial.write_bytes(save(self.tensors, metadata=metadata))
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_files({path: save(self.tensors, metadata=metadata)}, force=True)
 
     @classmethod
     def load(cls, path: str | Path) -> RequestSnapshot:

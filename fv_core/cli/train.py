@@ -1,0 +1,121 @@
+"""`fv train`: trains what a TOML file sets, or tells what it would do."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from fv_core.cli.commands import Command, events_option, json_option
+from fv_core.cli.interrupt import on_interrupt
+from fv_core.cli.output import Out, human_bytes
+from fv_core.cli.progress import waiting
+from fv_core.request import CancelScope
+
+if TYPE_CHECKING:
+    from fv_core.training.plan import TrainPlan
+    from fv_core.training.runlog import StepTold
+
+_PACE_S: Final = 30.0
+
+
+@click.command(cls=Command)
+@click.argument("config", metavar="CONFIG", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("overrides", metavar="KEY=VALUE...", nargs=-1)
+@click.option(
+    "--resume",
+    metavar="CHECKPOINT",
+    allow_from_autoenv=False,
+    help="Go on from a checkpoint of the run: latest, a step, or a path.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Tell what it would do, with its first gradient.",
+)
+@json_option
+@events_option
+@click.pass_obj
+def train(
+    out: Out,
+    config: Path,
+    overrides: tuple[str, ...],
+    resume: str | None,
+    dry_run: bool,
+    as_json: bool,
+    as_events: bool,
+) -> None:
+    """Train what the TOML file CONFIG sets and print the run's folder.
+
+    KEY=VALUE sets a key of the file otherwise, such as train.lr=1e-5.
+    """
+    from fv_core.training import run  # loads torch
+
+    if dry_run:
+        _tell_plan(run.plan(config, overrides=overrides), out)
+        return
+    cancel = CancelScope()
+    with _showing(out, config.stem) as show, on_interrupt(cancel.cancel, lambda: os._exit(130)):
+        result = run.train(config, overrides=overrides, resume=resume, observer=show, cancel=cancel)
+    if as_json or as_events:
+        out.document({"run": str(result.folder), "steps": result.steps, "figures": dict(result.metrics)})
+    else:
+        out.path(result.folder)
+
+
+@contextmanager
+def _showing(out: Out, name: str) -> Iterator[Callable[[StepTold], None]]:
+    """Shows each step on a terminal; elsewhere every half minute, and the last one."""
+    told_at = time.monotonic()
+
+    with waiting(out, f"{name}: loading") as update:
+
+        def show(told: StepTold) -> None:
+            nonlocal told_at
+            if out.as_events:
+                out.event("step", {"step": told.step, "steps": told.steps, "role": told.role, **told.figures})
+            update(f"{name}: {_line(told)}")
+            now = time.monotonic()
+            if not out.draws_progress and (now - told_at > _PACE_S or told.step == told.steps):
+                told_at = now
+                out.notice(_line(told))
+
+        yield show
+
+
+def _line(told: StepTold) -> str:
+    figures = told.figures
+    left = (told.steps - told.step) * figures["seconds"]
+    return (
+        f"step {told.step}/{told.steps}, loss {figures['loss']:.4f}, lr {figures['lr']:.2e}, "
+        f"{figures['samples_per_second']:.1f} samples/s, {left / 60:.0f} min left"
+    )
+
+
+def _tell_plan(plan: TrainPlan, out: Out) -> None:
+    parameters = {role: dict(components) for role, components in plan.parameters.items()}
+    if out.as_json or out.as_events:
+        samples = [
+            {"frames": one.frames, "height": one.height, "width": one.width, "samples": count}
+            for one, count in sorted(plan.samples.items())
+        ]
+        sizes = {"samples_per_step": plan.total, "steps": plan.steps, "epochs": plan.epochs}
+        told = {"parameters": parameters, "bytes": plan.bytes, "samples": samples, **sizes}
+        out.document({**told, "first_loss": plan.loss})
+        return
+    for role, components in parameters.items():
+        trained = ", ".join(f"{name} ({count:,})" for name, count in components.items())
+        out.lines(f"{role} trains {trained}")
+    for bucket, count in sorted(plan.samples.items()):
+        out.lines(f"{count} samples of {bucket.frames} frames at {bucket.width}x{bucket.height}")
+    out.lines(
+        f"{plan.steps} steps of {plan.total} samples, {plan.epochs:.1f} epochs",
+        f"{human_bytes(plan.bytes)} for weights, gradients and optimizer, activations beside them",
+        f"every parameter got a gradient at the first step, whose loss is {plan.loss:.4f}",
+    )

@@ -1,0 +1,162 @@
+"""What a run's settings are made into: the model, the method and the data, before anything is trained."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fv_core import codec
+from fv_core.card import ModelCard, derive
+from fv_core.errors import TrainError
+from fv_core.plugins import find_card
+from fv_core.plugins.reference import resolve_reference
+from fv_core.runtime.engine import Engine
+from fv_core.training.config import DataTable, RunConfig, split
+from fv_core.training.contract import DataContext, Method, MethodContext, Source
+from fv_core.training.model import TrainedModel
+from fv_core.training.tables import illegal, meant, read_table
+
+METHODS: Final = {"finetune": "fv_core.training.methods.finetune:Finetune"}
+"""The built-in methods, by the name that [method] gives."""
+
+SEED: Final = "seed"
+"""What `weights` says for a model that begins as its components are initialised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A run that is ready to begin.
+
+    Args:
+        engine: that the model is resident in.
+        total: samples of an optimizer step.
+        resolved: every setting as plain JSON, defaults included: what a checkpoint keeps to compare with.
+    """
+
+    engine: Engine
+    model: TrainedModel
+    method: Method
+    source: Source
+    data: DataTable
+    total: int
+    resolved: Mapping[str, Any]
+
+
+def set_up(
+    config: RunConfig,
+    *,
+    ranks: int = 1,
+    folder: Path | None = None,
+    card: ModelCard | None = None,
+    source: Source | None = None,
+) -> Setup:
+    """Makes a run ready.
+
+    Args:
+        folder: what paths of the data are relative to; None: the working folder.
+        card: the model, in place of the installed one of that id.
+        source: samples to take in place of those that [data] names.
+
+    Raises:
+        TrainError: FV701 a setting is not legal, FV704 the model cannot be trained so.
+        FvError: the model or its weights cannot be loaded.
+    """
+    card = card or find_card(config.model)
+    if config.weights == SEED:
+        card = derive(card, checkpoint=None)
+    elsewhere = config.weights if config.weights not in ("", SEED) else None
+    engine = Engine([card], weights=elsewhere, dtype="float32")
+    model = TrainedModel(engine.instance(card.model_id))
+    total = config.train.batch * config.train.accumulate * ranks
+    factory = resolve_reference(method_reference(config.method["name"]), owner="method")
+    _, own = split(config.method, _Named, name="method")
+    method_config = read_table(factory.Config, own, name="method")
+    method: Method = factory(method_config, MethodContext(model=model, seed=config.train.seed, total=total))
+    data, own = split(config.data, DataTable, name="data")
+    data_config: object = own
+    if source is None:
+        kind = source_module(data.name)
+        data_config = read_table(kind.Config, own, name="data")
+        context = DataContext(
+            card=card, content=method.content, seed=config.train.seed, folder=folder or Path.cwd()
+        )
+        source = kind.build(data_config, context)
+    if config.train.initialise:
+        _initialise(config, method)
+    if config.train.checkpointing:
+        _checkpoint(method)
+    resolved = {
+        "model": config.model,
+        "weights": config.weights,
+        "method": {"name": config.method["name"], **_plain(method_config)},
+        "data": {**_plain(data), **_plain(data_config)},
+        **{name: _plain(getattr(config, name)) for name in ("train", "save", "resume")},
+        "total": total,
+    }
+    return Setup(
+        engine=engine, model=model, method=method, source=source, data=data, total=total, resolved=resolved
+    )
+
+
+def method_reference(name: str) -> str:
+    """Where a method is.
+
+    Raises:
+        TrainError: FV701, there is none of this name.
+    """
+    if name not in METHODS:
+        raise illegal("method.name", name, f"is no method{meant(name, METHODS)}", legal=", ".join(METHODS))
+    return METHODS[name]
+
+
+def source_module(name: str) -> Any:
+    """The module of a kind of source.
+
+    Raises:
+        TrainError: FV701, there is none of this name.
+    """
+    from fv_core.training.data import SOURCES
+
+    if name not in SOURCES:
+        raise illegal(
+            "data.name", name, f"is no kind of data{meant(name, SOURCES)}", legal=", ".join(SOURCES)
+        )
+    return importlib.import_module(SOURCES[name])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    name: str
+
+
+def _initialise(config: RunConfig, method: Method) -> None:
+    fill = resolve_reference(config.train.initialise, owner="train.initialise")
+    modules = {name: module for role in method.roles().values() for name, module in role.items()}
+    fill(modules, config.train.seed)
+
+
+def _checkpoint(method: Method) -> None:
+    """Has activations computed again in the backward pass, as diffusers' and transformers' models can."""
+    for name, module in ((name, module) for role in method.roles().values() for name, module in role.items()):
+        enable = getattr(module, "enable_gradient_checkpointing", None) or getattr(
+            module, "gradient_checkpointing_enable", None
+        )
+        if enable is None:
+            raise TrainError(
+                "FV704",
+                name="train.checkpointing",
+                value=name,
+                rule=f"is a {type(module).__name__}, which has no checkpointing of activations",
+                remedy="Leave train.checkpointing out.",
+            )
+        enable()
+
+
+def _plain(settings: object) -> dict[str, Any]:
+    """Settings as plain JSON, without the name of their type."""
+    encoded = codec.encode(settings)
+    assert isinstance(encoded, dict)
+    return {name: value for name, value in encoded.items() if name != "type"}

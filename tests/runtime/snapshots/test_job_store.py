@@ -1,0 +1,146 @@
+"""Accepted jobs on disk: whole or absent, one engine at a time, and what damage costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fv_core import Engine, FvError, Priority, Request
+from fv_core.errors import RequestError, ResourceError
+from fv_core.runtime.snapshots import snapshot as snapshots
+from fv_core.runtime.snapshots.job_store import JobStore
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots.terms import Terms
+
+TERMS = Terms(priority=Priority.BATCH, accepted=5.0, deadline=7.5)
+
+
+@pytest.fixture
+def taken(engine: Engine, ask: Callable[..., Request]) -> RequestSnapshot:
+    return engine.accept(ask())
+
+
+def names(store: JobStore, job: str) -> list[str]:
+    return sorted(path.name for path in (store.folder / job).iterdir())
+
+
+def test_terms_and_the_newest_two_snapshots_are_kept(tmp_path: Path, taken: RequestSnapshot) -> None:
+    store = JobStore(tmp_path)
+    store.accept("r1", TERMS, taken)
+    assert store.terms("r1") == TERMS
+    for _ in range(3):
+        store.put("r1", taken)
+    assert names(store, "r1") == [
+        "snapshot-00000002.safetensors",
+        "snapshot-00000003.safetensors",
+        "terms.json",
+    ]
+    assert store.newest("r1").header == taken.header
+
+
+def test_a_damaged_snapshot_costs_the_steps_since_the_one_before(
+    tmp_path: Path, taken: RequestSnapshot
+) -> None:
+    store = JobStore(tmp_path)
+    store.accept("r1", TERMS, taken)
+    store.put("r1", taken)
+    newest = tmp_path / "r1" / "snapshot-00000001.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert store.newest("r1").header == taken.header
+    (tmp_path / "r1" / "snapshot-00000000.safetensors").write_bytes(b"")
+    with pytest.raises(FvError, match="FV504"):
+        store.newest("r1")
+
+
+def test_a_snapshot_of_another_version_is_refused_by_its_number(
+    tmp_path: Path, taken: RequestSnapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = JobStore(tmp_path)
+    store.accept("r1", TERMS, taken)
+    monkeypatch.setattr(snapshots, "FORMAT", snapshots.FORMAT + 1)
+    with pytest.raises(FvError, match=r"FV504 snapshot format '2'"):
+        store.newest("r1")
+
+
+@pytest.mark.parametrize("text", [None, b"", b"[]", b'{"priority": "urgent", "accepted": 1.0}'])
+def test_terms_that_cannot_be_read_are_told(
+    text: bytes | None, tmp_path: Path, taken: RequestSnapshot
+) -> None:
+    store = JobStore(tmp_path)
+    store.accept("r1", TERMS, taken)
+    path = tmp_path / "r1" / "terms.json"
+    path.unlink() if text is None else path.write_bytes(text)
+    with pytest.raises(FvError, match="FV504"):
+        store.terms("r1")
+
+
+def test_what_a_crash_left_half_done_is_cleared_away(tmp_path: Path, taken: RequestSnapshot) -> None:
+    """Killed while accepting, while writing a snapshot, and while forgetting."""
+    store = JobStore(tmp_path)
+    store.accept("kept", TERMS, taken)
+    (tmp_path / "kept" / ".fv-00.tmp").write_bytes(b"half")
+    (tmp_path / "accepting").mkdir()
+    (tmp_path / "accepting" / "terms.json").write_bytes(TERMS.to_json())
+    store.accept("forgotten", TERMS, taken)
+    (tmp_path / "forgotten").rename(tmp_path / ".forgotten")
+    assert store.jobs() == ("kept",)
+    store.claim()
+    store.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "kept"]
+    assert names(store, "kept") == ["snapshot-00000000.safetensors", "terms.json"]
+
+
+def test_a_job_that_cannot_be_stored_leaves_nothing(
+    tmp_path: Path, taken: RequestSnapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: RequestSnapshot, path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RequestSnapshot, "save", full)
+    store = JobStore(tmp_path)
+    with pytest.raises(ResourceError, match="FV403"):
+        store.accept("r1", TERMS, taken)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_id_is_taken_once(tmp_path: Path, taken: RequestSnapshot) -> None:
+    store = JobStore(tmp_path)
+    store.accept("r1", TERMS, taken)
+    with pytest.raises(RequestError, match="FV315"):
+        store.accept("r1", TERMS, taken)
+    assert store.jobs() == ("r1",)
+
+
+def test_one_engine_at_a_time_uses_a_folder(tmp_path: Path) -> None:
+    first = JobStore(tmp_path)
+    first.claim()
+    with pytest.raises(ResourceError, match="FV411"):
+        JobStore(tmp_path).claim()
+    assert refused_in_another_process(tmp_path)
+    first.close()
+    first.close()
+    JobStore(tmp_path).claim()
+
+
+def refused_in_another_process(folder: Path) -> bool:
+    script = (
+        "import sys; from pathlib import Path; from fv_core.runtime.snapshots.folder_lock import FolderLock\n"
+        "FolderLock(Path(sys.argv[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False
+    )
+    return done.returncode != 0 and "FV411" in done.stderr
+
+
+def test_a_chunk_is_emitted_once_whatever_is_run_twice(tmp_path: Path) -> None:
+    store, part = JobStore(tmp_path), np.zeros((1, 2, 2, 3), dtype=np.uint8)
+    (tmp_path / "r1").mkdir()
+    found = [store.emit("r1", "video", index, part) for index in (0, 1, 0, 1, 2)]
+    assert found == [True, True, False, False, True]
+    assert len(list(store.emitted("r1", "video"))) == 3
