@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from fv_core.cache import CacheRef, ValueRef
 from fv_core.loop.work import Done, Emission, StepResult, Waiting, WorkPlan
@@ -123,14 +124,28 @@ class FlowLoop(Loop[S, P], Protocol):
 
 def held_refs(state: object) -> frozenset[CacheRef | ValueRef]:
     """Every reference in a state: what it keeps alive."""
-    import dataclasses  # only walked states need it; contracts stay cheap to import
+    found: set[CacheRef | ValueRef] = set()
+    rest = [state]
+    while rest:  # every step of every request walks its state, so by hand and not by recursion
+        value = rest.pop()
+        kind: Any = type(value)
+        parts: Iterable[object] = ()
+        if isinstance(value, (CacheRef, ValueRef)):
+            found.add(value)
+        elif names := _fields(kind):
+            parts = [getattr(value, name) for name in names]
+        elif isinstance(value, (tuple, list)):
+            parts = value
+        elif isinstance(value, Mapping):
+            parts = value.values()
+        rest += [part for part in parts if type(part) not in _PLAIN]
+    return frozenset(found)
 
-    if isinstance(state, (CacheRef, ValueRef)):
-        return frozenset({state})
-    if dataclasses.is_dataclass(state) and not isinstance(state, type):
-        return frozenset().union(*(held_refs(getattr(state, f.name)) for f in dataclasses.fields(state)))
-    if isinstance(state, (tuple, list)):
-        return frozenset().union(*map(held_refs, state))
-    if isinstance(state, Mapping):
-        return frozenset().union(*map(held_refs, state.values()))
-    return frozenset()
+
+_PLAIN: Final = frozenset({int, float, str, bool, bytes, type(None)})
+
+
+@cache
+def _fields(kind: type) -> tuple[str, ...]:
+    """The names of a dataclass's fields; () for any other type."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()

@@ -119,20 +119,20 @@ class FlowDenoise:
             step=0,
             sigmas=plan.sigmas,
             timesteps=plan.timesteps,
-            sampler=self._sampler.init(),
+            sampler=self._sampler.init(plan.sigmas.to(env.device)),
             cond=reference(inputs, COND),
             uncond=reference(inputs, UNCOND) if UNCOND in inputs else None,
             guidance=request.guidance,
         )
 
     def at(self, latent: Tensor, sigma: float, inputs: Mapping[str, Slot]) -> FlowState:
-        cond = inputs[COND]
+        cond, sigmas = inputs[COND], torch.tensor([sigma, 0.0])
         return FlowState(
             latent=latent,
             step=0,
-            sigmas=torch.tensor([sigma, 0.0]),
+            sigmas=sigmas,
             timesteps=(timestep(sigma),),
-            sampler=self._sampler.init(),
+            sampler=self._sampler.init(sigmas.to(latent.device)),
             cond=cond if isinstance(cond, Tensor) else reference(inputs, COND),
             uncond=None,
             guidance=1.0,
@@ -170,7 +170,6 @@ class FlowDenoise:
             sample=state.latent,
             velocity=prediction.velocity,
             x0=prediction.x0,
-            sigmas=state.sigmas,
             step=state.step,
         )
         return replace(state, latent=latent, sampler=sampler, step=state.step + 1)

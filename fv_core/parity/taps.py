@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from fv_core.cache import ValueRef
@@ -129,7 +130,8 @@ def steps(
             result = executed.result
             if not isinstance(result, FvError):
                 look(job.run, work, result)
-            job.accept(work, executed, executed.seconds)
+            with torch.no_grad():
+                job.accept(work, executed, executed.seconds)
         if job.error is not None:
             raise job.error
         assert work is not None and not isinstance(result, FvError)  # or the job had failed

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
+import torch
+
 from fv_core.errors import FvError
 from fv_core.loop import Emission, StepResult
 from fv_core.loop.outputs import described
@@ -165,6 +167,7 @@ def closing_on_error(job: Job) -> Iterator[None]:
         raise
 
 
+@torch.no_grad()
 def advance(jobs: Sequence[Job]) -> None:
     """One step of each job, together, so that compatible calls can share a forward.
 

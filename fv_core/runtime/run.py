@@ -7,16 +7,14 @@ is: it follows from the program alone, so a request takes the same steps whereve
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fv_core.cache import CacheRef, ValueRef
 from fv_core.errors import RunError
 from fv_core.extend.chain import Chain, Enabled
-from fv_core.loop import Done, Emission, Loop, LoopEnv, Slot, StepResult, Waiting, held_refs
+from fv_core.loop import Done, Emission, Loop, LoopEnv, Slot, StepResult, Waiting, WorkPlan, held_refs
 from fv_core.loop.driver import advance
 from fv_core.loop.outputs import misfit
 from fv_core.program import ComponentNode, LoopNode, Node, given_nodes, request_value
@@ -28,21 +26,36 @@ from fv_core.runtime.scope import RequestScope
 from fv_core.runtime.watch import NonFiniteWatch
 
 
-@dataclass(slots=True, kw_only=True)
 class NodeRun:
     """A node that has begun, or could: its loop, the interceptors around it, its state (None before its first step)."""
 
-    node: Node
-    loop: Loop[Any, Any]
-    chain: Chain
-    state: Any = None
+    def __init__(self, *, node: Node, loop: Loop[Any, Any], chain: Chain) -> None:
+        self.node = node
+        self.loop = loop
+        self.chain = chain
+        self.streams = node.streams if isinstance(node, LoopNode) else ()
+        self._state: Any = None
+        self._plan: WorkPlan | Waiting | Done | None = None
+
+    @property
+    def state(self) -> Any:
+        return self._state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._state, self._plan = state, None
+
+    @property
+    def plan(self) -> WorkPlan | Waiting | Done:
+        """What comes next: a function of the state, so it is asked for once. Only where there is a state."""
+        if self._plan is None:
+            self._plan = self.loop.next(self._state)
+        return self._plan
 
     @property
     def waiting(self) -> bool:
         """Whether it needs a chunk of a stream before its next step."""
-        if self.state is None:
-            return bool(_streams(self.node))
-        return isinstance(self.loop.next(self.state), Waiting)
+        return bool(self.streams) if self._state is None else isinstance(self.plan, Waiting)
 
 
 class RequestRun:
@@ -84,7 +97,7 @@ class RequestRun:
         self.finished: tuple[str, ...] = ()
         self.frontier: dict[str, NodeRun] = {}
         self.turn = ""
-        self._watch = NonFiniteWatch()
+        self._watch = NonFiniteWatch(instance.device)
         self.open_nodes()
         self._pass_turn()
 
@@ -126,7 +139,7 @@ class RequestRun:
         now = self.now
         if now.state is None:
             now.state = self._init(now)
-        plan = now.loop.next(now.state)
+        plan = now.plan
         assert not isinstance(plan, (Done, Waiting)), "a node that is done or waits has no turn"
         return Work(
             plan=plan,
@@ -139,7 +152,6 @@ class RequestRun:
             adapters=self.adapters,
         )
 
-    @torch.no_grad()
     def commit(self, work: Work, result: StepResult) -> tuple[Emission, ...]:
         """Takes the step's result in, hands its chunks on, and passes the turn.
 
@@ -149,21 +161,21 @@ class RequestRun:
         Raises:
             FvError: FV501 not finite, FV502 the loop failed on the result.
         """
-        now = self.now
+        now, finished = self.now, self.finished
         self._watch.add(work.plan, result, work.chain)
         old = now.state
-        new = advance(now.loop, old, result)
+        now.state = new = advance(now.loop, old, result)
         emissions = now.loop.emit(old, new)
-        ended = isinstance(now.loop.next(new), Done)
+        ended = isinstance(now.plan, Done)
         if emissions or ended:
             self._watch.check()
         told = (note for out in result.outputs for note in out.notes)
         self.notes = tuple(dict.fromkeys((*self.notes, *told)))
-        now.state = new
         shown = tuple(chunk for emission in emissions for chunk in self._hand_on(now.node, emission))
         if ended:
             self._finish(now)
-        self.open_nodes()
+        if self.finished != finished:  # nothing else opens a node
+            self.open_nodes()
         self._pass_turn()
         self.scope.keep(self.held())
         return shown
@@ -268,7 +280,7 @@ class RequestRun:
         inputs = {
             role: self.tensor(slot) if role in tensors else self.slots[slot]
             for role, slot in node.reads.items()
-            if role not in _streams(node) and (slot in self.slots or role not in node.optional)
+            if role not in run.streams and (slot in self.slots or role not in node.optional)
         }
         env = LoopEnv(device=self.instance.device, scope=f"{self.id}/{node.id}", owner=self.id)
         return run.loop.init(self.request, inputs, env)
@@ -283,11 +295,11 @@ class RequestRun:
 
     def _feed(self, slot: str, chunk: Tensor | None) -> None:
         for run in tuple(self.frontier.values()):
-            for role in _streams(run.node):
+            for role in run.streams:
                 if run.node.reads[role] == slot:
                     loop: Any = run.loop  # a StreamLoop, since the node has streams
                     run.state = loop.feed(self._init(run) if run.state is None else run.state, role, chunk)
-                    if isinstance(loop.next(run.state), Done):
+                    if isinstance(run.plan, Done):
                         self._finish(run)
 
     def _finish(self, run: NodeRun) -> None:

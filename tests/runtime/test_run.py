@@ -11,15 +11,11 @@ import torch
 
 from fv_core import Engine, OutputSpec, Request
 from fv_core.cache import ValueRef
-from fv_core.errors import RunError
 from fv_core.extend.chain import Chain
-from fv_core.loop import StepResult, WorkPlan
-from fv_core.request import MediaChunk, StepDone
+from fv_core.request import StepDone
 from fv_core.runtime import instance
-from fv_core.runtime import job as jobs
 from fv_core.runtime.execution import executor
 from fv_core.runtime.job import Job
-from fv_core.runtime.watch import NonFiniteWatch
 
 Ask = Callable[..., Request]
 
@@ -120,54 +116,6 @@ def test_only_a_read_that_the_node_calls_optional_may_be_absent(
         job.step()
     assert (None if job.error is None else job.error.code) == ends
     job.close()
-
-
-def collect(self: NonFiniteWatch, plan: WorkPlan, result: StepResult, chain: Chain) -> None:
-    """On an accelerator flags are only collected at a step; in place of `add` on the CPU too."""
-    for output in result.outputs:
-        self._flags += [torch.isfinite(tensor).all() for tensor in output.tensors.values()]
-        self._names += list(output.tensors)
-
-
-def test_nothing_is_stored_before_its_flags_are_read(
-    engine: Engine, ask: Ask, watch: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def spoil(forward: Any, outputs: list[Any]) -> list[Any]:
-        if forward.op == "velocity":
-            outputs[0].output.tensors["velocity"][0, 0, 0, 0] = torch.nan
-        return outputs
-
-    monkeypatch.setattr(NonFiniteWatch, "add", collect)
-    watch.after = spoil
-    job = engine.start(ask())
-    while job.run.state is None or job.run.current.id != "denoise":
-        engine.snapshot(job)
-        job.step()
-    with pytest.raises(RunError) as caught:
-        engine.snapshot(job)
-    assert caught.value.code == "FV501"
-    job.close()
-
-
-def test_nothing_is_shown_before_its_flags_are_read(
-    engine: Engine, ask: Ask, watch: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    def spoil(forward: Any, outputs: list[Any]) -> list[Any]:
-        if forward.op == "decode":
-            outputs[0].output.tensors["frames"][0, 0, 0, 0] = torch.nan
-        return outputs
-
-    monkeypatch.setattr(NonFiniteWatch, "add", collect)
-    monkeypatch.setattr(jobs, "frames_from_video", lambda video: video)
-    watch.after = spoil
-    seen: list[object] = []
-    job = engine.start(ask(), observer=seen.append)
-    while not job.done:
-        job.step()
-    assert job.error is not None
-    assert job.error.code == "FV501"
-    assert not any(isinstance(event, MediaChunk) for event in seen)
 
 
 def test_interceptor_states_end_with_their_node(engine: Engine, ask: Ask) -> None:

@@ -12,15 +12,22 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EulerState:
-    """Euler remembers nothing."""
+    """Euler remembers nothing of the samples.
+
+    Args:
+        changes: fp32 [steps], how far sigma goes at each step, where the samples are.
+    """
+
+    changes: Tensor
 
 
-def euler_init() -> EulerState:
-    return EulerState()
+def euler_init(sigmas: Tensor) -> EulerState:
+    """The state before the first step. `sigmas`: float32 [steps + 1], on the device of the samples."""
+    return EulerState(changes=sigmas.diff())
 
 
 def euler_step(
-    state: EulerState, *, sample: Tensor, velocity: Tensor, x0: Tensor, sigmas: Tensor, step: int
+    state: EulerState, *, sample: Tensor, velocity: Tensor, x0: Tensor, step: int
 ) -> tuple[Tensor, EulerState]:
     """`x + (sigma[i+1] - sigma[i]) * v` in fp32, as the velocity's dtype.
 
@@ -28,8 +35,6 @@ def euler_step(
         sample: latent at sigma[step]; any shape.
         velocity: model output, same shape.
         x0: unused by this method; every sampler takes the same arguments.
-        sigmas: float32 [steps + 1].
         step: 0-based.
     """
-    change = (sigmas[step + 1] - sigmas[step]).to(sample.device)
-    return (sample.float() + change * velocity).to(velocity.dtype), state
+    return (sample.float() + state.changes[step] * velocity).to(velocity.dtype), state

@@ -17,14 +17,14 @@ class Step(Protocol):
     """One sampler step: the next sample and the sampler's next state."""
 
     def __call__(
-        self, state: Any, *, sample: Tensor, velocity: Tensor, x0: Tensor, sigmas: Tensor, step: int
+        self, state: Any, *, sample: Tensor, velocity: Tensor, x0: Tensor, step: int
     ) -> tuple[Tensor, Any]: ...
 
 
 class Init(Protocol):
-    """The state before the first step."""
+    """The state before the first step: all that follows from the noise levels alone is computed here."""
 
-    def __call__(self) -> Any: ...
+    def __call__(self, sigmas: Tensor) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ is why operations keep the reference's order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,22 +21,25 @@ class UniPCState:
     """What a multistep method remembers.
 
     Args:
+        intervals: fp32 [steps, 5], what `tabulated` makes of the noise levels, where the samples are.
         last_sample: the corrected latent of the step before; None before the first step.
         x0s: data predictions of up to two steps before, oldest first.
         order: order that the predictor of the step before used; 0 before the first step.
     """
 
+    intervals: Tensor
     last_sample: Tensor | None
     x0s: tuple[Tensor, ...]
     order: int
 
 
-def unipc_init() -> UniPCState:
-    return UniPCState(last_sample=None, x0s=(), order=0)
+def unipc_init(sigmas: Tensor) -> UniPCState:
+    """The state before the first step. `sigmas`: float32 [steps + 1], falling to 0, on the device of the samples."""
+    return UniPCState(intervals=tabulated(sigmas), last_sample=None, x0s=(), order=0)
 
 
 def unipc_step(
-    state: UniPCState, *, sample: Tensor, velocity: Tensor, x0: Tensor, sigmas: Tensor, step: int
+    state: UniPCState, *, sample: Tensor, velocity: Tensor, x0: Tensor, step: int
 ) -> tuple[Tensor, UniPCState]:
     """Corrects the latent with the new prediction (not on the first step), then predicts the next one.
 
@@ -43,90 +47,88 @@ def unipc_step(
         sample: latent at sigma[step], fp32 [C, F, H, W].
         velocity: unused by this method; every sampler takes the same arguments.
         x0: data prediction `sample - sigma * velocity` at this step.
-        sigmas: float32 [steps + 1] on the CPU.
         step: 0-based.
     """
     if state.last_sample is not None:
-        sample = _correct(state, sample, x0, sigmas, step)
-    steps = len(sigmas) - 1
-    order = min(ORDER, steps - step, len(state.x0s) + 1)
+        sample = _correct(state, state.last_sample, x0, step)
+    order = min(ORDER, len(state.intervals) - step, len(state.x0s) + 1)
     x0s = (*state.x0s, x0)[-ORDER:]
-    following = _predict(sample, x0s, sigmas, step, order)
-    return following, UniPCState(last_sample=sample, x0s=x0s, order=order)
+    following = _predict(_interval(state, step), sample, x0s, order)
+    return following, UniPCState(intervals=state.intervals, last_sample=sample, x0s=x0s, order=order)
 
 
-@dataclass(frozen=True, slots=True)
-class _Interval:
-    """One step of log-SNR time, from sigma `start` to sigma `end`; scalars are fp32 0-d tensors."""
+class _Interval(NamedTuple):
+    """What the noise levels alone say of a step, fp32 [] each.
 
-    start: Tensor
-    end: Tensor
-    alpha: Tensor
-    log_snr_start: Tensor
-    h: Tensor
+    Args:
+        ratio: sigma at its end over that at its start.
+        drift: alpha at its end times phi_1 = expm1(-h), h its length in log-SNR.
+        rk: where the step before it began, in units of h from its own beginning.
+        weight_before, weight_change: solve the order conditions of UniC-2.
+    """
 
-    @property
-    def phi_1(self) -> Tensor:
-        return torch.expm1(-self.h)
+    ratio: Tensor
+    drift: Tensor
+    rk: Tensor
+    weight_before: Tensor
+    weight_change: Tensor
 
     def linear(self, x: Tensor, m0: Tensor) -> Tensor:
         """The exact solution for a constant data prediction `m0`."""
-        return self.end / self.start * x - self.alpha * self.phi_1 * m0
+        return self.ratio * x - self.drift * m0
 
 
-def _log_snr(sigma: Tensor) -> Tensor:
-    return torch.log(1 - sigma) - torch.log(sigma)
+def tabulated(sigmas: Tensor) -> Tensor:
+    """The `_Interval` of every step as a row, [steps, 5]; the last three of the first one, before which none is, are 0.
+
+    Bit-equal to what diffusers computes anew at each step: sums, products and quotients are rounded alike one by one
+    or in a row; logarithms, exponentials and the solution of a system need not be, and are taken one by one.
+    """
+    log_snr = torch.stack([torch.log(1 - sigma) - torch.log(sigma) for sigma in sigmas])
+    h = log_snr.diff()
+    phi_1 = torch.stack([torch.expm1(-one) for one in h])
+    rk = (log_snr[:-2] - log_snr[1:-1]) / h[1:]
+    table = sigmas.new_zeros(len(h), len(_Interval._fields))
+    table[:, 0] = sigmas[1:] / sigmas[:-1]
+    table[:, 1] = (1 - sigmas[1:]) * phi_1
+    table[1:, 2] = rk
+    for row, *facts in zip(table[1:], h[1:], phi_1[1:], rk, strict=True):
+        row[3:] = _order_2_weights(*facts)
+    return table
 
 
-def _interval(sigmas: Tensor, start: int, end: int, device: torch.device) -> _Interval:
-    first, last = sigmas[start].to(device), sigmas[end].to(device)
-    log_snr_start = _log_snr(first)
-    return _Interval(first, last, 1 - last, log_snr_start, _log_snr(last) - log_snr_start)
+def _order_2_weights(h: Tensor, phi_1: Tensor, rk: Tensor) -> Tensor:
+    """Solves the order conditions of UniC-2: R rho = b with R = [[1, 1], [rk, 1]]."""
+    phi_2 = phi_1 / -h - 1
+    phi_3 = phi_2 / -h - 1 / 2
+    one = torch.ones_like(rk)
+    conditions = torch.stack([torch.stack([one, one]), torch.stack([rk, one])])
+    wanted = torch.stack([phi_2 / phi_1, phi_3 * 2 / phi_1])
+    weights: Tensor = torch.linalg.solve(conditions, wanted)
+    return weights
 
 
-def _difference(interval: _Interval, before: Tensor, m_before: Tensor, m0: Tensor) -> tuple[Tensor, Tensor]:
-    """Position of the step `before` in units of this interval, and the divided difference of predictions."""
-    rk = (_log_snr(before) - interval.log_snr_start) / interval.h
-    return rk, (m_before - m0) / rk
+def _interval(state: UniPCState, step: int) -> _Interval:
+    return _Interval(*state.intervals[step].unbind())
 
 
-def _predict(sample: Tensor, x0s: tuple[Tensor, ...], sigmas: Tensor, step: int, order: int) -> Tensor:
-    device = sample.device
-    interval = _interval(sigmas, step, step + 1, device)
+def _predict(interval: _Interval, sample: Tensor, x0s: tuple[Tensor, ...], order: int) -> Tensor:
     m0 = x0s[-1]
     following = interval.linear(sample, m0)
     if order == ORDER:
-        _, d1 = _difference(interval, sigmas[step - 1].to(device), x0s[-2], m0)
-        half = torch.ones(1, dtype=sample.dtype, device=device) * 0.5  # order 2 needs no solve
-        following = following - interval.alpha * interval.phi_1 * (half * d1)
+        d1 = (x0s[-2] - m0) / interval.rk
+        following = following - interval.drift * (0.5 * d1)  # order 2 needs no solve
     return following.to(sample.dtype)
 
 
-def _correct(state: UniPCState, sample: Tensor, x0: Tensor, sigmas: Tensor, step: int) -> Tensor:
-    assert state.last_sample is not None
-    device = sample.device
-    interval = _interval(sigmas, step - 1, step, device)
-    m0 = state.x0s[-1]
-    dtype = state.last_sample.dtype
+def _correct(state: UniPCState, last_sample: Tensor, x0: Tensor, step: int) -> Tensor:
+    """The latent at `step`, from the one before it and what the data prediction here adds to that there."""
+    interval, m0, dtype = _interval(state, step - 1), state.x0s[-1], last_sample.dtype
     change = x0 - m0
     if state.order == 1:
-        residual = torch.ones(1, dtype=dtype, device=device) * 0.5 * change
+        residual = 0.5 * change
     else:
-        rk, d1 = _difference(interval, sigmas[step - 2].to(device), state.x0s[-2], m0)
-        weights = _order_2_weights(interval, rk).to(dtype)
-        residual = weights[:1] * d1 + weights[-1] * change
-    corrected = interval.linear(state.last_sample, m0) - interval.alpha * interval.phi_1 * residual
+        d1 = (state.x0s[-2] - m0) / interval.rk
+        residual = interval.weight_before.to(dtype) * d1 + interval.weight_change.to(dtype) * change
+    corrected = interval.linear(last_sample, m0) - interval.drift * residual
     return corrected.to(dtype)
-
-
-def _order_2_weights(interval: _Interval, rk: Tensor) -> Tensor:
-    """Solves the order conditions of UniC-2: R rho = b with R = [[1, 1], [rk, 1]]."""
-    hh = -interval.h
-    phi_1 = interval.phi_1
-    phi_2 = phi_1 / hh - 1
-    phi_3 = phi_2 / hh - 1 / 2
-    rks = torch.stack([rk, torch.ones((), device=rk.device)])
-    conditions = torch.stack([torch.pow(rks, 0), torch.pow(rks, 1)])
-    wanted = torch.stack([phi_2 * 1 / phi_1, phi_3 * 2 / phi_1])
-    weights: Tensor = torch.linalg.solve(conditions, wanted)
-    return weights

@@ -177,6 +177,8 @@ def rows(units: Sequence[Unit]) -> int:
 
 def spare(unit: Unit) -> Unit:
     """The unit with lists of caches of its own: a component changes them, and those of `unit` are needed again."""
+    if not any(call.resolved.caches for call in unit):
+        return unit
     copies = [copy(call) for call in unit]
     for call in copies:
         call.resolved = replace(call.resolved, caches=tuple(map(list, call.resolved.caches)))

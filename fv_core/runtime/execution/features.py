@@ -14,7 +14,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from fv_core.cache import CacheContent, CacheKey, CacheRef
@@ -28,6 +27,7 @@ from fv_core.request import Numerics
 from fv_core.runtime.environment import environment, environment_hash
 from fv_core.runtime.instance import SEED, ModelInstance
 from fv_core.runtime.scope import RequestScope
+from fv_core.runtime.watch import all_finite
 
 if TYPE_CHECKING:
     from fv_core.runtime.execution.calls import Work
@@ -122,7 +122,7 @@ def stored(
     Raises:
         ResourceError: FV404, a cache does not fit.
     """
-    if key is not None and not _is_finite(computed):
+    if key is not None and not all_finite(_tensors(computed)):
         key = None  # the request is about to fail by it, and others are not to
     refs = tuple(
         use.ref
@@ -164,11 +164,6 @@ def _output(entry: Entry) -> CallOutput:
         texts=stored["texts"],
         notes=tuple(stored["notes"]),
     )
-
-
-def _is_finite(computed: ComponentOutput) -> bool:
-    flags = [torch.isfinite(tensor).all() for tensor in _tensors(computed) if tensor.is_floating_point()]
-    return not flags or bool(torch.stack(flags).all())
 
 
 def _tensors(computed: ComponentOutput) -> Iterator[Tensor]:

@@ -154,12 +154,12 @@ class JointDenoise:
         given = inputs.get("action")
         if isinstance(given, ValueRef):
             noises.pop("action")
-        uncond = inputs.get(UNCOND)
+        uncond, sampler = inputs.get(UNCOND), unipc_init(plan.sigmas.to(env.device))
         return JointState(
             latent=noise,
             sound=noises["sound"].to(env.device) if "sound" in noises else None,
             action=noises["action"].to(env.device) if "action" in noises else _reference(given),
-            samplers={modality: unipc_init() for modality in ("video", *noises)},
+            samplers=dict.fromkeys(("video", *noises), sampler),
             step=0,
             sigmas=plan.sigmas,
             timesteps=plan.timesteps,
@@ -209,7 +209,6 @@ class JointDenoise:
                 sample=samples[name],
                 velocity=prediction.velocities[name],
                 x0=prediction.x0s[name],
-                sigmas=state.sigmas,
                 step=state.step,
             )
         action = _used(samples["action"], state.domain) if "action" in samples else state.action

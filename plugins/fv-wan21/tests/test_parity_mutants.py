@@ -59,17 +59,20 @@ def latents_times_std(mutate: pytest.MonkeyPatch) -> None:
 
 
 def corrector_on_the_first_step(mutate: pytest.MonkeyPatch) -> None:
-    def step(state: UniPCState, *, sample: Tensor, x0: Tensor, sigmas: Tensor, **more: Any) -> Any:
+    def step(state: UniPCState, *, sample: Tensor, x0: Tensor, **more: Any) -> Any:
         if state.last_sample is None:
-            before = UniPCState(last_sample=sample, x0s=(x0,), order=1)
-            sample = unipc._correct(before, sample, x0, sigmas, 1)
-        return unipc_step(state, sample=sample, x0=x0, sigmas=sigmas, **more)
+            before = replace(state, last_sample=sample, x0s=(x0,), order=1)
+            sample = unipc._correct(before, sample, x0, 1)
+        return unipc_step(state, sample=sample, x0=x0, **more)
 
     mutate.setitem(flow_denoise.SAMPLERS, "flow.unipc2.cfg/v1", replace(UNIPC_2, step=step))
 
 
 def corrector_left_out(mutate: pytest.MonkeyPatch) -> None:
-    mutate.setattr(unipc, "_correct", lambda state, sample, x0, sigmas, step: sample)
+    def step(state: UniPCState, **given: Any) -> Any:
+        return unipc_step(replace(state, last_sample=None), **given)
+
+    mutate.setitem(flow_denoise.SAMPLERS, "flow.unipc2.cfg/v1", replace(UNIPC_2, step=step))
 
 
 def experts_swapped(mutate: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fv_core.card import SigmaRule
 from fv_core.loop.samplers.sigmas import schedule
-from fv_core.loop.samplers.unipc import UniPCState, unipc_init, unipc_step
+from fv_core.loop.samplers.unipc import UniPCState, tabulated, unipc_init, unipc_step
 
 SHAPE = (16, 2, 6, 4)
 STEPS = [1, 2, 3, 6, 12, 50]
@@ -34,7 +34,38 @@ def step(
     state: UniPCState, sample: Tensor, velocity: Tensor, sigmas: Tensor, at: int
 ) -> tuple[Tensor, UniPCState]:
     x0 = sample - sigmas[at] * velocity
-    return unipc_step(state, sample=sample, velocity=velocity, x0=x0, sigmas=sigmas, step=at)
+    return unipc_step(state, sample=sample, velocity=velocity, x0=x0, step=at)
+
+
+def at_the_step(sigmas: Tensor, at: int) -> list[Tensor]:
+    """What the reference computes of the noise levels at each step anew."""
+
+    def log_snr(index: int) -> Tensor:
+        return torch.log(1 - sigmas[index]) - torch.log(sigmas[index])
+
+    h = log_snr(at + 1) - log_snr(at)
+    phi_1 = torch.expm1(-h)
+    facts = [sigmas[at + 1] / sigmas[at], (1 - sigmas[at + 1]) * phi_1]
+    if at == 0:
+        return [*facts, *torch.zeros(3)]
+    rk = (log_snr(at - 1) - log_snr(at)) / h
+    rks = torch.stack([rk, torch.ones(())])
+    conditions = torch.stack([torch.pow(rks, 0), torch.pow(rks, 1)])
+    phi_2 = phi_1 / -h - 1
+    wanted = torch.stack([phi_2 * 1 / phi_1, (phi_2 / -h - 1 / 2) * 2 / phi_1])
+    return [*facts, rk, *torch.linalg.solve(conditions, wanted)]
+
+
+@pytest.mark.parametrize("rule", SigmaRule)
+@pytest.mark.parametrize("shift", [1.0, 3.0, 8.0])
+@pytest.mark.parametrize("steps", [*STEPS, 15, 16, 17, 33, 100])
+def test_what_is_tabulated_at_the_beginning_equals_what_is_computed_at_each_step_bit_for_bit(
+    steps: int, shift: float, rule: SigmaRule
+) -> None:
+    sigmas = schedule(rule, steps, shift).sigmas
+    anew = torch.stack([torch.stack(at_the_step(sigmas, at)) for at in range(steps)])
+    assert torch.equal(tabulated(sigmas), anew)
+    assert tabulated(sigmas).isfinite().all()
 
 
 @pytest.mark.parametrize("shift", [1.0, 3.0, 8.0])
@@ -45,7 +76,7 @@ def test_trajectory_equals_the_scheduler_bit_for_bit(
 ) -> None:
     scheduler, sigmas = reference(steps, shift), schedule(SigmaRule.DIFFUSERS, steps, shift).sigmas
     mine = theirs = numbers(1, dtypes[0], seed=0)[0]
-    state = unipc_init()
+    state = unipc_init(sigmas)
     for at, velocity in enumerate(numbers(steps, dtypes[1], seed=steps)):
         mine, state = step(state, mine, velocity, sigmas, at)
         theirs = scheduler.step(velocity, scheduler.timesteps[at], theirs, return_dict=False)[0]
@@ -55,7 +86,7 @@ def test_trajectory_equals_the_scheduler_bit_for_bit(
 
 def test_a_step_leaves_its_inputs_alone() -> None:
     sigmas, velocities = schedule(SigmaRule.DIFFUSERS, 4, 3.0).sigmas, numbers(4, torch.float32, seed=1)
-    sample, state = numbers(1, torch.float32, seed=2)[0], unipc_init()
+    sample, state = numbers(1, torch.float32, seed=2)[0], unipc_init(sigmas)
     for at, velocity in enumerate(velocities):
         given = [
             sample,
@@ -71,7 +102,7 @@ def test_a_step_leaves_its_inputs_alone() -> None:
 
 def test_a_state_can_be_stepped_twice_with_the_same_result() -> None:
     sigmas, velocities = schedule(SigmaRule.DIFFUSERS, 3, 3.0).sigmas, numbers(3, torch.float32, seed=3)
-    sample, state = step(unipc_init(), numbers(1, torch.float32, seed=4)[0], velocities[0], sigmas, 0)
+    sample, state = step(unipc_init(sigmas), numbers(1, torch.float32, seed=4)[0], velocities[0], sigmas, 0)
     first, _ = step(state, sample, velocities[1], sigmas, 1)
     step(state, sample, velocities[2], sigmas, 1)
     again, _ = step(state, sample, velocities[1], sigmas, 1)
@@ -80,7 +111,7 @@ def test_a_state_can_be_stepped_twice_with_the_same_result() -> None:
 
 def test_order_rises_to_two_and_falls_for_the_last_step() -> None:
     sigmas, velocities = schedule(SigmaRule.DIFFUSERS, 5, 3.0).sigmas, numbers(5, torch.float32, seed=5)
-    sample, state, orders = numbers(1, torch.float32, seed=6)[0], unipc_init(), []
+    sample, state, orders = numbers(1, torch.float32, seed=6)[0], unipc_init(sigmas), []
     for at, velocity in enumerate(velocities):
         sample, state = step(state, sample, velocity, sigmas, at)
         orders.append(state.order)
