@@ -170,6 +170,8 @@ class ModelCard:
 
     `model_id` is `<plugin>/<model>`. Components and loops are named by ids that only this card gives meaning to:
     letters, digits, `_` and `-`. `family` names the architecture, as "wan21". `programs` has one task at least.
+    `weights` is where its weights lie where that is no repository: "package:folder" for those that a package brings, or
+    an absolute folder; "" and no `checkpoint`: they are made on load.
     `parallelism` lists the plans that the model may be spread over devices by; one device is always legal.
     `caches` is the `"module:attr"` of a function `(card, resolved request, dtype bytes) -> Mapping[str, int]`: the most
     bytes that the caches of one request take, by class (`LoopEnv.cache`). That room is reserved before a request
@@ -186,6 +188,7 @@ class ModelCard:
     summary: str = ""
     parity: ParitySpec | None = None
     checkpoint: CheckpointManifest | None = None
+    weights: str = ""
     latent: LatentSpec = LatentSpec()
     precision: Precision = Precision()
     parallelism: tuple[ParallelPlan, ...] = ()

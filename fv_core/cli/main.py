@@ -43,6 +43,9 @@ VERBS: Final = {
         "fv_core.cli.parity", "Measure models against their references, run their gates, and certify them."
     ),
     "train": Verb("fv_core.cli.train", "Train what the TOML file CONFIG sets and print the run's folder."),
+    "export": Verb(
+        "fv_core.cli.export", "Write the model of the training RUN as files for others and print where."
+    ),
     "config": Verb("fv_core.cli.config", "Show what `fv generate` would use, and from where."),
     "env": Verb("fv_core.cli.env", "Show versions, devices, paths and plugins, for reports."),
     "explain": Verb("fv_core.cli.explain", "Explain error CODE at length; without CODE, list all of them."),

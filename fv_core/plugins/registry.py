@@ -18,6 +18,7 @@ from fv_core.errors import FvError, PluginError
 from fv_core.extend import InterceptorSpec
 from fv_core.plugins import discovery, loader
 from fv_core.plugins.allow import VARIABLE, allowed
+from fv_core.plugins.model_folder import model_folder, read_model
 from fv_core.plugins.record import LoadedPlugin, PluginRecord, PluginState
 from fv_core.plugins.source import drifted
 from fv_core.plugins.verdict import pending_fault
@@ -41,6 +42,7 @@ class Registry:
         self._records = tuple(records)
         self._strict = strict
         self._loaded: dict[PluginRecord, LoadedPlugin] = {}
+        self._folders: dict[str, ModelCard] = {}
 
     def records(self) -> tuple[PluginRecord, ...]:
         """Every plugin in the state that is known so far; imports nothing."""
@@ -89,7 +91,7 @@ class Registry:
         return [spec for plugin in self._working_ones() for spec in plugin.interceptors]
 
     def find_card(self, model_id: str) -> ModelCard:
-        """The installed card `model_id`; loads its plugin alone.
+        """The installed card `model_id`; loads its plugin alone. A path to a folder that is a model gives its card.
 
         Raises:
             PluginError: FV101 unknown (with close matches), or what keeps its plugin from working.
@@ -98,6 +100,12 @@ class Registry:
         found = self._find(model_id, lambda plugin: plugin.cards, lambda card: card.model_id)
         if found is not None:
             return found
+        if (folder := model_folder(model_id)) is not None:
+            card = read_model(folder, self.find_card)
+            self._folders[card.model_id] = card
+            return card
+        if model_id in self._folders:
+            return self._folders[model_id]
         known = [card.model_id for card in self.cards()]
         close = get_close_matches(model_id, known, n=3, cutoff=0.4)
         raise PluginError(

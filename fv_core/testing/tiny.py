@@ -123,7 +123,10 @@ CARD = ModelCard(
     model_id="testing/tiny",
     family="testing",
     version="1",
-    components={part: ComponentSpec(load=f"{__name__}:{part}") for part in ("text", "denoiser", "vae")},
+    components={
+        part: ComponentSpec(load=f"{__name__}:{part}", subfolders=(part,))
+        for part in ("text", "denoiser", "vae")
+    },
     loops={
         "denoise": LoopSpec(
             loop="fv_core.loop.flow_denoise:FlowDenoise", semantics=FLOW, binds={"denoiser": "denoiser"}

@@ -117,6 +117,29 @@ class SaveTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateTable:
+    """Table [validate]: clips that the engine makes of the weights so far, in the run's folder.
+
+    Args:
+        every: how many steps lie between two validations; 0: none.
+        prompts: what to show. seed: of the first one, the next ones count up.
+        size: width and height in pixels. frames: of a clip. steps, guidance: of sampling. None is the model's default.
+    """
+
+    every: int = 0
+    prompts: tuple[str, ...] = ()
+    seed: int = 0
+    size: tuple[int, int] | None = None
+    frames: int | None = None
+    steps: int | None = None
+    guidance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.every < 0 or (self.every > 0) is not bool(self.prompts):
+            raise ValueError(f"every is {self.every} and there are {len(self.prompts)} prompts: both or none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeTable:
     """Table [resume]. `override` accepts settings that decide weights and are not those of the checkpoint."""
 
@@ -131,7 +154,7 @@ class RunConfig:
         model: id of the card. weights: where they come from: "" where the card's lie, "seed" as its components are
             initialised, else a folder.
         method, data: tables of which `name` says whose they are; their other keys are read by these.
-        train, save, resume: as their types.
+        train, validate, save, resume: as their types.
     """
 
     model: str
@@ -139,11 +162,12 @@ class RunConfig:
     data: Mapping[str, Any]
     save: SaveTable
     train: TrainTable = TrainTable()
+    validate: ValidateTable = ValidateTable()
     resume: ResumeTable = ResumeTable()
     weights: str = ""
 
 
-_TABLES = {"train": TrainTable, "save": SaveTable, "resume": ResumeTable}
+_TABLES = {"train": TrainTable, "validate": ValidateTable, "save": SaveTable, "resume": ResumeTable}
 _REQUIRED = ("model", "method", "data", "save")
 
 

@@ -66,7 +66,7 @@ def set_up(
     """
     card = card or find_card(config.model)
     if config.weights == SEED:
-        card = derive(card, checkpoint=None)
+        card = derive(card, checkpoint=None, weights="")
     elsewhere = config.weights if config.weights not in ("", SEED) else None
     engine = Engine([card], weights=elsewhere, dtype="float32")
     model = TrainedModel(engine.instance(card.model_id))
@@ -93,7 +93,7 @@ def set_up(
         "weights": config.weights,
         "method": {"name": config.method["name"], **_plain(method_config)},
         "data": {**_plain(data), **_plain(data_config)},
-        **{name: _plain(getattr(config, name)) for name in ("train", "save", "resume")},
+        **{name: _plain(getattr(config, name)) for name in ("train", "validate", "save", "resume")},
         "total": total,
     }
     return Setup(

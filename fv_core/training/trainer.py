@@ -20,6 +20,7 @@ from fv_core.training.checkpoint import Checkpoint, find_checkpoint, read_checkp
 from fv_core.training.config import NotFinite, Precision, RunConfig
 from fv_core.training.contract import Batch, Loss, Mean
 from fv_core.training.coverage import check_coverage
+from fv_core.training.export import write_run_model
 from fv_core.training.generators import generator_states, restore_generators
 from fv_core.training.maths import learning_rate
 from fv_core.training.ranks import Ranks
@@ -27,6 +28,7 @@ from fv_core.training.resuming import check_same, restored
 from fv_core.training.runlog import RunLog, StepTold
 from fv_core.training.setup import Setup
 from fv_core.training.state import Role, TrainState, make_role
+from fv_core.training.validation import make_clips
 
 Observer: TypeAlias = Callable[[StepTold], None]
 
@@ -62,7 +64,7 @@ class Trainer:
         self.config = config
         self._table = config.train
         self.setup = setup
-        self._ranks = ranks or Ranks()
+        self.ranks = ranks or Ranks()
         self._observer = observer or (lambda told: None)
         self._cancel = cancel or CancelScope()
         self.run = Path(config.save.dir)
@@ -83,7 +85,7 @@ class Trainer:
         Raises:
             TrainError: FV702 it cannot be resumed, FV703 a parameter gets no gradient, FV705 it is not finite.
         """
-        table, ranks = self._table, self._ranks
+        table, ranks = self._table, self.ranks
         if resume is not None:
             self.restore(find_checkpoint(self.run, resume))
         with ExitStack() as stack:
@@ -96,6 +98,8 @@ class Trainer:
                     if log is not None:
                         log.tell(told)
                         self._observer(told)
+                if self._validates():
+                    self.validate()
                 cancelled = self._cancel.cancelled
                 if cancelled or self._saves():
                     self.save()
@@ -105,7 +109,7 @@ class Trainer:
 
     def save(self) -> None:
         """Writes a checkpoint of the step that is done. Changes nothing of the run."""
-        if self._ranks.first:
+        if self.ranks.first:
             facts = {
                 **self.state.numbers(),
                 "settings": self.setup.resolved,
@@ -113,7 +117,15 @@ class Trainer:
             }
             checkpoint = Checkpoint(tensors=self.state.tensors(), facts=facts)
             write_checkpoint(self.run, self.state.step, checkpoint, keep=self.config.save.keep)
-        self._ranks.wait()
+            instance = self.setup.model.instance
+            write_run_model(self.run, instance, self.state, str(self.config.method["name"]))
+        self.ranks.wait()
+
+    def validate(self) -> None:
+        """Has the engine make the clips of [validate] with the weights so far. Changes nothing of the run."""
+        if self.ranks.first:
+            make_clips(self.run / "samples", self.config.validate, self.setup, self.state)
+        self.ranks.wait()
 
     def restore(self, folder: Path) -> None:
         """Takes the run up where a checkpoint left it.
@@ -146,7 +158,7 @@ class Trainer:
             check_coverage(role.parameters)
             self._covered.add(role.name)
         grads = [one.grad for one in role.values() if one.grad is not None]
-        self._ranks.add([*grads, total])
+        self.ranks.add([*grads, total])
         return float(total) / self._total, told
 
     def _step(self, batches: Batches) -> Iterator[StepTold]:
@@ -201,11 +213,15 @@ class Trainer:
         step, every = self.state.step, self.config.save.every
         return step == self._table.steps or bool(every and step % every == 0)
 
+    def _validates(self) -> bool:
+        every = self.config.validate.every
+        return bool(every and self.state.step % every == 0)
+
     def batches(self) -> Batches:
         """The samples of this rank, by step."""
         setup = self.setup
         empty = setup.model.card.defaults.negative_prompt
-        return Batches(setup.source, setup.data, self._table, self._ranks, empty=empty)
+        return Batches(setup.source, setup.data, self._table, self.ranks, empty=empty)
 
     def _log(self) -> RunLog:
         self.run.mkdir(parents=True, exist_ok=True)

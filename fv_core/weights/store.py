@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from fv_core.card import CheckpointManifest, ModelCard
@@ -27,8 +28,9 @@ class Problem:
 def locate(card: ModelCard, explicit: Path | None) -> Path | None:
     """The root of the card's checkpoint; None for a card whose weights are made on load.
 
-    An explicit folder wins. Otherwise the hub's cache is asked for the card's pinned revision, else for the revision
-    that was pulled, else for the branch `main` where something else has put it there.
+    An explicit folder wins, then the repository, then the folder that the card brings. The hub's cache is asked for the
+    card's pinned revision, else for the revision that was pulled, else for the branch `main` where something else has
+    put it there.
 
     Raises:
         WeightsError: FV251 not (or only partly) on this machine, FV252 the explicit folder or one of its subfolders
@@ -38,16 +40,26 @@ def locate(card: ModelCard, explicit: Path | None) -> Path | None:
         folder = _given(explicit, card)
     elif card.checkpoint is not None:
         folder = _cached(card, card.checkpoint)
+    elif card.weights:
+        folder = _given(_own(card), card)
     else:
         return None
     for subfolder in needed_folders(card):
         if not (folder / subfolder).is_dir():
             absent = f"the subfolder {subfolder}, which {card.model_id} reads, is missing"
             fault = missing(folder, absent, remedy=_otherwise(card))
-            raise fault if explicit is not None else _partly_here(card, fault)
-    if explicit is None:
+            raise fault if explicit is not None or card.checkpoint is None else _partly_here(card, fault)
+    if explicit is None and card.checkpoint is not None:
         _require_shards(card, folder)
     return folder
+
+
+def _own(card: ModelCard) -> Path:
+    """The folder that a card brings."""
+    package, separator, folder = card.weights.partition(":")
+    if not separator or len(package) == 1:  # an absolute folder, of a drive too
+        return Path(card.weights)
+    return Path(str(resources.files(package))) / folder
 
 
 def checkpoint_of(card: ModelCard) -> CheckpointManifest:

@@ -44,6 +44,7 @@ TREE = {
     "fv parity gate": "ID... --device --dtype --weights --json --events",
     "fv parity certify": "ID --into --device --dtype --weights --json --events",
     "fv train": "CONFIG KEY=VALUE... --resume --dry-run --json --events",
+    "fv export": "RUN --format --dtype --output -o --json",
     "fv config": "OPTION... --json",
     "fv env": "--json",
     "fv explain": "CODE --json",

@@ -36,6 +36,11 @@ TRAINING: Final = (
         "`train.not_finite=\"skip\"` leaves such steps out and counts them.",
     ),
     row(
+        "FV707", "export is not what was trained", 1, 500, "export_mismatch",
+        "What is written is read back before it is called written, tensor by tensor, by those who would read it. "
+        "Something differed or could not be written, and nothing was left.",
+    ),
+    row(
         "FV720", "data set cannot be read", 2, 400, "invalid_dataset",
         "Clips come from a folder in which a .txt file of the same name holds each caption, or from a .jsonl or .csv "
         "file that lists files with captions. What was named is none of these, or cannot be read as a whole; single "
