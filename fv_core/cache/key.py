@@ -30,7 +30,7 @@ class CacheKey:
         adapters: those on the component, in order, with their scales.
         precision: as torch names it. device: with its index.
         environment: hash of the numeric environment: threads, libraries, instruction set.
-        numerics: "reference", "exact" or "fast". plan: how the run is spread over devices.
+        numerics: "reference", "exact" or "fast".
         static: the call's static values. inputs: its rows.
         previous: of each cache that the call uses the digest of the key that its content has, "" for an empty one.
             A prefix is thus shared only by calls that built it op by op on the same grid of chunks.
@@ -48,7 +48,6 @@ class CacheKey:
     device: str
     environment: str
     numerics: str
-    plan: str
     static: Stated
     inputs: Stated
     previous: tuple[str, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -11,12 +10,6 @@ if TYPE_CHECKING:
 
 CacheContent: TypeAlias = "list[Tensor | str | None]"
 """What a pool stores for one version: a component's own list of tensors and markers; [] when empty."""
-
-
-class Restore(StrEnum):
-    """How a snapshot brings a cache back: store its contents, or repeat the calls that made it."""
-
-    PERSIST = "persist"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +21,12 @@ class CacheRef:
         id: unique within the pool.
         version: 0 is empty; each append gives version + 1.
         owner: id of the request that holds it; the scope of another one refuses it.
-        restore: what a snapshot stores.
     """
 
     pool: str
     id: str
     version: int
     owner: str
-    restore: Restore = Restore.PERSIST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

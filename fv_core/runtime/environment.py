@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -28,7 +28,7 @@ def environment(card: ModelCard, device: torch.device) -> Environment:
         platform=f"{platform.system()} {platform.machine()}",
         versions=_versions(card),
         processor=_processor(),
-        settings=_settings(device),
+        settings=settings(device),
     )
 
 
@@ -73,7 +73,8 @@ def _processor() -> str:
     return next(iter(models), "") or platform.processor() or platform.machine()
 
 
-def _settings(device: torch.device) -> dict[str, str]:
+def settings(device: torch.device) -> dict[str, str]:
+    """Switches of torch, as they are now in this thread, that decide which kernels run and how they round."""
     kernels = {
         "flash": torch.backends.cuda.flash_sdp_enabled(),
         "efficient": torch.backends.cuda.mem_efficient_sdp_enabled(),
@@ -81,10 +82,23 @@ def _settings(device: torch.device) -> dict[str, str]:
         "math": torch.backends.cuda.math_sdp_enabled(),
     }
     autocast = torch.is_autocast_enabled(device.type)
+    mkldnn: Any = torch.backends.mkldnn  # its stubs lack some of the switches, and so do those of cudnn
+    cudnn: Any = torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
+    sums = {
+        "fp16": matmul.allow_fp16_reduced_precision_reduction,
+        "bf16": matmul.allow_bf16_reduced_precision_reduction,
+    }
     return {
         "float32 matmul precision": _matmul_precision(),
         "attention kernels": " ".join(name for name, enabled in kernels.items() if enabled) or "none",
         "mkldnn": "on" if torch.backends.mkldnn.enabled else "off",
+        "mkldnn precision": f"matmul {mkldnn.matmul.fp32_precision}, convolution {mkldnn.conv.fp32_precision}",
+        "cudnn": f"{'on' if cudnn.enabled else 'off'}, convolution {cudnn.conv.fp32_precision}, "
+        f"benchmark {cudnn.benchmark}, deterministic {cudnn.deterministic}",
+        "reduced sums": " ".join(name for name, allowed in sums.items() if allowed) or "none",
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+        "default dtype": str(torch.get_default_dtype()),
         "autocast": str(torch.get_autocast_dtype(device.type)) if autocast else "off",
     }
 

@@ -18,7 +18,7 @@ from fv_core.cache.ref import ValueRef
 
 FIELDS: dict[str, Any] = {
     "model": "d1", "component": "text", "op": "encode", "weights": "seed 0", "version": 0, "adapters": (),
-    "precision": "float32", "device": "cpu", "environment": "e1", "numerics": "exact", "plan": "one device",
+    "precision": "float32", "device": "cpu", "environment": "e1", "numerics": "exact",
     "static": (), "inputs": (), "previous": (), "part": "output", "contract": 1,
 }  # fmt: skip
 OTHER: dict[str, Any] = {

@@ -19,7 +19,7 @@ from fv_core.errors import ResourceError
 
 KEY = CacheKey(
     model="m", component="text", op="encode", weights="w", version=0, adapters=(), precision="float32", device="cpu",
-    environment="e", numerics="exact", plan="one device", static=(), inputs=(), previous=(), part="output",
+    environment="e", numerics="exact", static=(), inputs=(), previous=(), part="output",
 )  # fmt: skip
 NOTHING = PoolCounters(
     entries=0, bytes=0, held_bytes=0, idle_entries=0, idle_bytes=0, hits=0, misses=0, budget=100

@@ -26,7 +26,7 @@ Ask = Callable[..., Request]
 MODEL = "wan21/tiny"
 KEY = CacheKey(
     model="m", component="text", op="encode", weights="w", version=0, adapters=(), precision="float32", device="cpu",
-    environment="e", numerics="exact", plan="one device", static=(), inputs=(), previous=(), part="cache 0",
+    environment="e", numerics="exact", static=(), inputs=(), previous=(), part="cache 0",
 )  # fmt: skip
 
 

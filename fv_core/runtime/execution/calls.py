@@ -11,6 +11,7 @@ from typing import TypeAlias
 from torch import Tensor
 
 from fv_core.cache import CacheKey, CacheRef, ValueRef
+from fv_core.cache.key import stated
 from fv_core.errors import Cancelled, FvError
 from fv_core.extend.chain import Chain
 from fv_core.loop import (
@@ -153,9 +154,8 @@ class Call:
         work, call = self.task.work, self.call
         if work.numerics is Numerics.REFERENCE:
             return (id(self.task), call.group or self.slot)
-        static = tuple((name, type(value), value) for name, value in sorted(call.static.items()))
         adapters = work.adapters.key(call.component)
-        return (id(work.instance), work.numerics, call.component, adapters, call.op, static)
+        return (id(work.instance), work.numerics, call.component, adapters, call.op, stated(call.static))
 
     def adapted(self) -> AbstractContextManager[None]:
         """A block in which its component computes with the request's adapters."""

@@ -20,6 +20,7 @@ from fv_core.loop import ComponentOutput, StepResult
 from fv_core.loop.outputs import described
 from fv_core.request import Numerics
 from fv_core.runtime.batching import Batching
+from fv_core.runtime.environment import settings
 from fv_core.runtime.execution import packing
 from fv_core.runtime.execution.calls import Call, Task, Unit, Work, rows, spare
 from fv_core.runtime.execution.returned import checked
@@ -129,12 +130,13 @@ def _shared(units: Sequence[Unit]) -> None:
 
 
 def _check(units: Sequence[Unit], outputs: Sequence[ComponentOutput]) -> bool:
-    """Whether each unit comes to the same bits alone, tried once for each shape of a forward.
+    """Whether each unit comes to the same bits alone, tried once for each shape of a forward and setting of torch.
 
     One whose request was cancelled meanwhile starts no other call: the shape is tried again next time.
     """
     batching = _batching(units[0])
-    kind = (packing.shape(units), torch.get_num_threads())
+    switches = settings(units[0][0].task.work.instance.device)
+    kind = (packing.shape(units), torch.get_num_threads(), *switches.items())
     if batching.is_sound(kind):
         return True
     whole = True

@@ -22,7 +22,6 @@ from fv_core.cache.pool import FEATURE, Entry
 from fv_core.cache.stores import value_ref
 from fv_core.loop import CacheMode, CacheUse, CallOutput, ComponentCall, ComponentOutput
 from fv_core.loop.work import Row, Static
-from fv_core.parallel import ParallelPlan
 from fv_core.request import Numerics
 from fv_core.runtime.environment import environment, environment_hash
 from fv_core.runtime.instance import SEED, ModelInstance
@@ -83,7 +82,6 @@ def call_key(
         device=str(instance.device),
         environment=environment_hash(environment(instance.card, instance.device)),
         numerics=numerics,
-        plan=str(ParallelPlan()),
         static=stated(static),
         inputs=stated(
             {name: value_ref(row) if isinstance(row, Tensor) else row for name, row in rows.items()}

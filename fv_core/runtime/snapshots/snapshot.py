@@ -20,7 +20,6 @@ from torch import Tensor
 
 from fv_core import codec
 from fv_core.cache import CacheRef, ValueRef
-from fv_core.cache.ref import Restore
 from fv_core.cache.stores import value_ref
 from fv_core.codec import JSON
 from fv_core.errors import RunError
@@ -274,5 +273,4 @@ def _value(run: RequestRun, ref: ValueRef, leaves: TensorLeaves) -> JSON:
 
 
 def _cache(run: RequestRun, ref: CacheRef, leaves: TensorLeaves) -> JSON:
-    assert ref.restore is Restore.PERSIST
     return {"ref": codec.encode(ref), "content": codec.encode(run.scope.read(ref), leaves)}
