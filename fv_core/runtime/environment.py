@@ -93,7 +93,7 @@ def settings(device: torch.device) -> dict[str, str]:
         "float32 matmul precision": _matmul_precision(),
         "attention kernels": " ".join(name for name, enabled in kernels.items() if enabled) or "none",
         "mkldnn": "on" if torch.backends.mkldnn.enabled else "off",
-        "mkldnn precision": f"matmul {mkldnn.matmul.fp32_precision}, convolution {mkldnn.conv.fp32_precision}",
+        "onednn precision": f"matmul {mkldnn.matmul.fp32_precision}, convolution {mkldnn.conv.fp32_precision}",
         "cudnn": f"{'on' if cudnn.enabled else 'off'}, convolution {cudnn.conv.fp32_precision}, "
         f"benchmark {cudnn.benchmark}, deterministic {cudnn.deterministic}",
         "reduced sums": " ".join(name for name, allowed in sums.items() if allowed) or "none",
