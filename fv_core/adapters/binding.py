@@ -35,7 +35,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundLayer:
-    """One layer of a component, and what a file holds for it. `bytes` as stored."""
+    """One layer of a component, and what a file holds for it. `bytes` of both factors in the type of its weight."""
 
     component: str
     layer: str
@@ -56,9 +56,9 @@ class Binding:
         """How many layers it alters, by component."""
         return dict(sorted(Counter(layer.component for layer in self.layers).items()))
 
-    def bytes(self) -> int:
-        """Of all factors, as stored."""
-        return sum(layer.bytes for layer in self.layers)
+    def bytes(self, component: str | None = None) -> int:
+        """Of all factors where they are applied, of one component where it is given."""
+        return sum(layer.bytes for layer in self.layers if component in (None, layer.component))
 
 
 def bind(file: AdapterFile, targets: Mapping[str, Target]) -> Binding:
@@ -77,6 +77,7 @@ def bind(file: AdapterFile, targets: Mapping[str, Target]) -> Binding:
     for keys in found:
         ((component, layer),) = places[keys.layer]
         module = targets[component].module.get_submodule(layer)
+        assert isinstance(module, Layer)
         rank = _rank(file, keys, headers, module)
         layers.append(
             BoundLayer(
@@ -84,7 +85,8 @@ def bind(file: AdapterFile, targets: Mapping[str, Target]) -> Binding:
                 layer=layer,
                 keys=keys,
                 strength=_strength(file, keys.layer, rank, alphas.get(keys.layer), configs),
-                bytes=sum(headers[name].end - headers[name].begin for name in (keys.down, keys.up)),
+                bytes=sum(math.prod(headers[name].shape) for name in (keys.down, keys.up))
+                * module.weight.itemsize,
             )
         )
     return Binding(file=file, layers=tuple(layers), alpha_stated=bool(alphas or configs))
@@ -147,13 +149,12 @@ def _check_places(
         )
 
 
-def _rank(file: AdapterFile, keys: LayerKeys, headers: Mapping[str, TensorHeader], module: nn.Module) -> int:
+def _rank(file: AdapterFile, keys: LayerKeys, headers: Mapping[str, TensorHeader], module: Layer) -> int:
     """The rank of a layer's factors, which are of its shape.
 
     Raises:
         RequestError: FV323.
     """
-    assert isinstance(module, Layer)
     down, up = headers[keys.down].shape, headers[keys.up].shape
     for fault in _misfits(keys, headers, module):
         raise unbound(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -81,11 +81,16 @@ class AdapterPool:
             if key.model == model and (not components or key.component in components):
                 del self._held[key]
 
-    def evict(self, wanted: int) -> None:
-        """Gives back the least recently used until `wanted` bytes are freed or none is left."""
+    def evict(self, wanted: int, needed: Container[object] = ()) -> None:
+        """Gives back the least recently used that are not needed until `wanted` bytes are freed or none is left."""
         most = self.bytes - wanted
-        while self._held and self.bytes > most:
-            self._held.popitem(last=False)
+        for key in [key for key in self._held if key not in needed]:
+            if self.bytes > most:
+                del self._held[key]
+
+    def sizes(self) -> dict[PoolKey, int]:
+        """Bytes of all that it holds."""
+        return {key: _bytes(factors) for key, factors in self._held.items()}
 
     def clear(self) -> None:
         self._held.clear()

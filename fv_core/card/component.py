@@ -44,7 +44,7 @@ class ComponentSpec:
         config: arguments of the architecture. A folder's config file may say more, and must not say otherwise.
         params: what its factory reads beside the architecture, which no folder tells (a text length).
         dtype: "card" follows the run's precision; "float32" is kept in fp32 whatever the run uses.
-        parameters: number of parameters, for plans that load nothing and to know a folder by; 0 means not stated.
+        parameters: how many, to know a folder by, for listings and first guesses of time; 0 means not stated.
         activation: `"module:attr"` of a function `(Geometry, config, dtype bytes) -> bytes` that predicts the peak
             beside the weights; "" means not stated.
         convert: `"module:attr"` of a function from what a published pickle holds to the component's tensors by name,
@@ -118,6 +118,9 @@ class LoadContext(Protocol):
 
         From `folder`: every name, shape and file is checked before a tensor is read. Without a folder
         `initialise` fills a module that has been allocated under the context's seed.
+
+        Where only memory is to be predicted, or a folder to be checked, the module comes back on the meta device, in
+        the types that its tensors will have.
 
         Args:
             module: parameters on the meta device; non-persistent buffers must be real already.

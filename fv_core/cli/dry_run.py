@@ -31,6 +31,7 @@ class _Plan:
     device: str
     dtype: str
     free_bytes: int
+    max_batch: int
     folder: Path | None
     missing: str | None
     outputs: tuple[Path, ...]
@@ -66,6 +67,7 @@ def _plan(asked: Asked, files: Sequence[Target], options: Options) -> _Plan:
         dtype=asked.dtype,
         offload=options.offload,
         memory=options.memory,
+        max_batch=options.max_batch,
     ) as engine:
         return _Plan(
             asked=asked,
@@ -73,6 +75,7 @@ def _plan(asked: Asked, files: Sequence[Target], options: Options) -> _Plan:
             device=str(engine.device),
             dtype=str(pick_dtype(asked.dtype, asked.card, engine.device)).removeprefix("torch."),
             free_bytes=engine.capacity(),
+            max_batch=options.max_batch,
             folder=folder,
             missing=missing,
             outputs=tuple(file.likely(settled) for file, settled in zip(files, asked.settled, strict=True)),
@@ -128,6 +131,8 @@ def _components(run: RunPlan) -> list[tuple[str, str, str]]:
 
 
 def _memory(plan: _Plan) -> Iterator[str]:
+    if plan.run.adapter_bytes:
+        yield f"{'loras':<20} {human_bytes(plan.run.adapter_bytes):>10}"
     modes = {
         "peak, all resident": plan.run.peak_bytes,
         "peak, one at a time": plan.run.peak_bytes_offloaded,
@@ -141,6 +146,7 @@ def _memory(plan: _Plan) -> Iterator[str]:
         yield f"{'caches, in both':<20} {told}"
     yield f"{f'free on {plan.device}':<20} {human_bytes(plan.free_bytes):>10}"
     unable = "  (one at a time needs an accelerator)" if plan.device == "cpu" else ""
+    yield f"{'rows of a forward':<20} {plan.max_batch:>10}"
     yield f"{'offload':<20} {plan.run.offload:>10}{unable}"
 
 
@@ -159,8 +165,10 @@ def _document(plan: _Plan) -> dict[str, object]:
         "weight_bytes": dict(run.weights),
         "working_bytes": {name: run.activations.get(name) for name in run.weights},
         "cache_bytes": dict(run.caches),
+        "adapter_bytes": run.adapter_bytes,
         "peak_bytes": run.peak_bytes,
         "peak_bytes_offloaded": run.peak_bytes_offloaded,
         "free_bytes": plan.free_bytes,
         "offload": run.offload,
+        "max_batch": plan.max_batch,
     }

@@ -107,7 +107,7 @@ def resolve_card(card: ModelCard) -> list[FvError]:
     and FV221 for what loops refuse.
     """
     from fv_core.runtime.estimate import check_predictions
-    from fv_core.runtime.instance import build_loop  # loops load torch
+    from fv_core.runtime.loops import build_loop  # loops load torch
     from fv_core.runtime.requests.params import build_loops
 
     references = [

@@ -12,7 +12,6 @@ from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.presence import presence
 from fv_core.cli.show import card_lines
 from fv_core.plugins import all_cards, broken_plugins, find_card
-from fv_core.runtime.estimate import weight_bytes
 
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -23,7 +22,7 @@ _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 def models(ctx: click.Context, as_json: bool) -> None:
     """List the installed models, or show one.
 
-    SIZE is what the weights take in memory at the precision that the model has on an accelerator.
+    SIZE is what the parameters take in memory at the precision that the model has on an accelerator.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -79,8 +78,12 @@ def _facts(card: ModelCard) -> dict[str, object]:
 
 
 def _size(card: ModelCard) -> int:
+    """Of the parameters; a plan weighs the modules themselves, which this listing does not load."""
     number = _DTYPE_BYTES[card.precision.accelerator]
-    return sum(weight_bytes(card, tuple(card.components), number).values())
+    return sum(
+        spec.parameters * (number if spec.dtype == "card" else _DTYPE_BYTES[spec.dtype])
+        for spec in card.components.values()
+    )
 
 
 def _broken() -> list[dict[str, object]]:

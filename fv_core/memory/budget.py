@@ -22,9 +22,10 @@ _NEVER: Final = {
 class Ticket:
     """What one owner has reserved, until it is closed. Closing twice is the same as once."""
 
-    def __init__(self, budget: Budget, owner: str, claims: Sequence[Claim]) -> None:
+    def __init__(self, budget: Budget, owner: str, claims: Sequence[Claim], *, booked: bool) -> None:
         self.owner = owner
         self.claims = tuple(claims)
+        self.booked = booked
         self._budget = budget
 
     def close(self) -> None:
@@ -80,7 +81,7 @@ class Budget:
                 f"{shown(lacking)} of that are reserved for {', '.join(self._others())} now",
                 remedy="Close a job that is done, or let `Engine.run_many` start it when there is room.",
             )
-        return self.book(owner, claims)
+        return self._enter(owner, claims, booked=False)
 
     def check(self, claims: Sequence[Claim], *, what: str) -> None:
         """Raises:
@@ -95,8 +96,11 @@ class Budget:
             )
 
     def book(self, owner: str, claims: Sequence[Claim]) -> Ticket:
-        """Enters memory that has been taken already, whether it fits or not."""
-        ticket = Ticket(self, owner, claims)
+        """Enters memory that has been taken already, whether it fits or not; it is not what others wait for."""
+        return self._enter(owner, claims, booked=True)
+
+    def _enter(self, owner: str, claims: Sequence[Claim], *, booked: bool) -> Ticket:
+        ticket = Ticket(self, owner, claims, booked=booked)
         self._tickets[ticket] = None
         return ticket
 
@@ -104,4 +108,7 @@ class Budget:
         return chain.from_iterable(ticket.claims for ticket in self._tickets)
 
     def _others(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(ticket.owner for ticket in self._tickets))
+        """Who has to end before there is more room; where nobody has reserved, whose memory is in use."""
+        using = [ticket for ticket in self._tickets if total(ticket.claims)]
+        reserved = [ticket for ticket in using if not ticket.booked]
+        return tuple(dict.fromkeys(ticket.owner for ticket in reserved or using))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fv_core.card import validate
-from fv_core.parity import conduct, endings, gates, heeding, neighbours
+from fv_core.parity import conduct, endings, gates, heeding, neighbours, stated
 from fv_core.parity.order import Entry, Ordered
 from fv_core.parity.trial import Finding, Trial
 
@@ -22,6 +22,7 @@ _APART = ("finite", "determinism", "partition")
 GATES: Final[dict[str, Entry[Trial]]] = {
     "validation": Entry(validation, ()),
     "finite": Entry(gates.finite, ("validation",)),
+    "memory": Entry(stated.memory, _FINITE),
     "next": Entry(conduct.kernel_free_next, _FINITE),
     "purity": Entry(conduct.purity, _FINITE),
     "emission": Entry(conduct.emission, _FINITE),

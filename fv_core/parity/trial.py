@@ -102,12 +102,20 @@ class Trial:
         """Raises:
         FvError: the card is not valid, or it cannot run as asked.
         """
+        return self.made()
+
+    def made(self, *, memory: int | None = None) -> Engine:
+        """Another engine like the trial's own, for the caller to close.
+
+        Raises: as `engine`.
+        """
         return Engine(
             [self.card],
             device=self.device,
             dtype=self.dtype,
             weights=self.weights,
             offload="none",
+            memory=memory,
             gain=Always(),
             reuse=False,
         )

@@ -14,6 +14,7 @@ from fv_core.adapters.files import find
 from fv_core.adapters.low_rank import Part, applied
 from fv_core.adapters.pool import AdapterPool, PoolKey
 from fv_core.adapters.settle import takers
+from fv_core.memory import Claim, Tag, total
 from fv_core.request import BoundAdapter, Numerics, ResolvedRequest, UsedAdapter
 from fv_core.runtime.instance import ModelInstance
 
@@ -30,13 +31,20 @@ class _Bound:
 class AdapterStack:
     """In the request's order, which decides bits. Without a pool it is empty."""
 
-    def __init__(self, bound: Sequence[_Bound] = (), pool: AdapterPool | None = None) -> None:
+    def __init__(
+        self, bound: Sequence[_Bound] = (), pool: AdapterPool | None = None, *, model: str = ""
+    ) -> None:
         self._bound = tuple(bound)
         self._pool = pool
+        self._model = model
 
     def key(self, component: str) -> StackKey:
         """Of the adapters that alter the component; () where none does."""
         return tuple(f"{one.used.sha256}:{one.used.scale!r}" for one in self._altering(component))
+
+    def bytes(self) -> int:
+        """Of all factors on the device."""
+        return total(self.claims())
 
     def told(self) -> tuple[BoundAdapter, ...]:
         """What each adapter came to."""
@@ -49,6 +57,14 @@ class AdapterStack:
                 alpha_stated=one.binding.alpha_stated,
             )
             for one in self._bound
+        )
+
+    def claims(self) -> tuple[Claim, ...]:
+        """What the factors take on the device, loaded or not; requests with one adapter share it."""
+        return tuple(
+            Claim(tag=Tag.WEIGHTS, bytes=one.binding.bytes(component), key=self._pool_key(one, component))
+            for one in self._bound
+            for component in one.binding.counts()
         )
 
     @contextmanager
@@ -71,11 +87,14 @@ class AdapterStack:
         module, began = instance.component(component).module, time.perf_counter()
         parts: dict[str, list[Part]] = {}
         for one in self._altering(component):
-            key = PoolKey(instance.card.model_id, component, one.used.sha256)
+            key = self._pool_key(one, component)
             for layer, factors in self._pool.get(key, one.binding, module).items():
                 parts.setdefault(layer, []).append((factors, one.used.scale))
         instance.loading_s += time.perf_counter() - began
         return parts
+
+    def _pool_key(self, one: _Bound, component: str) -> PoolKey:
+        return PoolKey(self._model, component, one.used.sha256)
 
     def _altering(self, component: str) -> list[_Bound]:
         return [
@@ -110,7 +129,7 @@ def bind_adapters(
                 f"alters {', '.join(idle)}, which task {request.task} does not run",
                 "Leave it out, or use an adapter of what runs.",
             )
-    return AdapterStack(bound, pool)
+    return AdapterStack(bound, pool, model=instance.card.model_id)
 
 
 def _target(instance: ModelInstance, component: str) -> Target:

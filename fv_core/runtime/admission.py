@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from fv_core.memory import Claim, Tag
+from fv_core.runtime.adapters import AdapterStack
 from fv_core.runtime.estimate import RunPlan
 from fv_core.runtime.instance import ModelInstance, Offload
 
 
-def claims_of(plan: RunPlan, instance: ModelInstance) -> list[Claim]:
-    """The weights, which requests of one model share, and what the request needs beside them."""
-    working = plan.peak_bytes - sum(plan.weights.values())
-    own = Claim(tag=Tag.ACTIVATIONS, bytes=working)
+def claims_of(plan: RunPlan, instance: ModelInstance, stack: AdapterStack) -> list[Claim]:
+    """The weights and adapters, which requests of one model share, and what the request needs beside them."""
+    own = Claim(tag=Tag.ACTIVATIONS, bytes=plan.working_bytes)
     if instance.offload is Offload.COMPONENT:
         # One component is on the device at a time. With what every open request may hold beside it that is at most
         # the largest peak of one request, and the working memory of the others.
-        turn = plan.peak_bytes_offloaded - working
-        return [Claim(tag=Tag.WEIGHTS, bytes=turn, key=instance.key("")), own]
-    return [*weight_claims(instance, plan.weights), own]
+        turn = plan.peak_bytes_offloaded - plan.adapter_bytes - plan.working_bytes
+        return [Claim(tag=Tag.WEIGHTS, bytes=turn, key=instance.key("")), *stack.claims(), own]
+    return [*weight_claims(instance, plan.weights), *stack.claims(), own]
 
 
-def weight_claims(instance: ModelInstance, stated: Mapping[str, int]) -> Iterator[Claim]:
-    """A claim for each component: what it takes, or, while it is not loaded, the bytes that its card states."""
-    for component_id, size in stated.items():
-        taken = instance.component_bytes(component_id) or size
-        yield Claim(tag=Tag.WEIGHTS, bytes=taken, key=instance.key(component_id))
+def weight_claims(instance: ModelInstance, components: Iterable[str]) -> Iterator[Claim]:
+    """A claim for each component: what it takes, or will take when it is loaded or wakes."""
+    for component_id in components:
+        yield Claim(
+            tag=Tag.WEIGHTS, bytes=instance.component_bytes(component_id), key=instance.key(component_id)
+        )

@@ -126,10 +126,8 @@ class Engine:
             RequestError: a value is not legal, or an adapter does not bind.
         """
         card, settled = self._settled(request)
-        plan = self._intake.plan(card, settled.request)
-        instance = self._residency.sketch(card)
-        stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
-        return replace(plan, offload=self._residency.offload(card).value, adapters=stack.told())
+        plan, _ = self._planned(settled.request, self._residency.sketch(card))
+        return replace(plan, offload=self._residency.offload(card).value)
 
     def run(
         self, request: Request, *, cancel: CancelScope | None = None, observer: Observer | None = None
@@ -195,8 +193,7 @@ class Engine:
         """
         card, settled = self._settled(request, numerics)
         instance = self._residency.instance(card)
-        plan = self._intake.plan(card, settled.request)
-        stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
+        plan, stack = self._planned(settled.request, instance)
         job = self._job(self._new_id(), plan, instance, stack, cancel, observer, settled.inputs.contents)
         with closing_on_error(job):
             job.announce()
@@ -215,9 +212,8 @@ class Engine:
         """
         card, settled = self._settled(request, numerics)
         instance = self._residency.described(card)
-        plan = self._intake.plan(card, settled.request)
-        self._residency.check(plan, instance)
-        stack = bind_adapters(settled.request, instance, plan.weights.keys(), self._adapters)
+        plan, stack = self._planned(settled.request, instance)
+        self._residency.check(plan, instance, stack)
         with closing(RequestScope(self._new_id(), Stores(self._stores.budgets, reuse=False))) as scope:
             contents = settled.inputs.contents
             run = self._run(scope.owner, settled.request, instance, scope, contents, None, stack)
@@ -248,8 +244,7 @@ class Engine:
         self._intake.check_covered(header.request)
         instance = self._residency.instance(self._card(header.request.model))
         check_fits(header, instance, self._intake.extensions)
-        plan = self._intake.plan(instance.card, header.request)
-        stack = bind_adapters(header.request, instance, plan.weights.keys(), self._adapters)
+        plan, stack = self._planned(header.request, instance)
         job = self._job(header.request_id, plan, instance, stack, cancel, observer)
         with closing_on_error(job):
             snapshot.restore(job.run, taken)
@@ -351,6 +346,12 @@ class Engine:
         if self._closed:
             raise closed("engine")
 
+    def _planned(self, request: ResolvedRequest, instance: ModelInstance) -> tuple[RunPlan, AdapterStack]:
+        """What the request takes, and the adapters that it takes some of it for."""
+        plan = self._intake.plan(instance, request)
+        stack = bind_adapters(request, instance, plan.weights.keys(), self._adapters)
+        return replace(plan, adapters=stack.told(), adapter_bytes=stack.bytes()), stack
+
     def _job(
         self,
         request_id: str,
@@ -364,7 +365,7 @@ class Engine:
         self._stores.renew(instance.digest, instance.version)
         scope = RequestScope(request_id, self._stores)
         try:
-            scope.own(self._residency.admit(request_id, plan, instance))
+            scope.own(self._residency.admit(request_id, plan, instance, adapters))
             instance.check(tuple(plan.weights))
             run = self._run(request_id, plan.request, instance, scope, contents, cancel, adapters)
         except BaseException:

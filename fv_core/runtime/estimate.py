@@ -1,9 +1,9 @@
-"""What a request will take, predicted from its card alone: nothing is loaded and no tensor is made."""
+"""What a request will take, predicted from its card and the sizes of its components: nothing is loaded."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
@@ -26,14 +26,14 @@ class RunPlan:
     Args:
         request: the settled request.
         steps: steps of every node it runs.
-        weights: bytes of each component it needs.
+        weights: bytes of each component it needs: parameters and buffers.
         activations: peak beside the weights, by component; those whose card does not state it are absent.
         caches: the most that its caches take of each pool, as the card states it. Part of the activations: pools bound
             how much of a device caches may take, and take nothing beside it.
-        peak_bytes: peak on the device with all of them resident, without what is not stated.
-        peak_bytes_offloaded: peak with one component on the device at a time.
+        working: the same with what is held of others while a component computes, 0 where nothing is stated.
         offload: what the engine would do.
         adapters: what each adapter of the request would alter.
+        adapter_bytes: of all of them on the device.
     """
 
     request: ResolvedRequest
@@ -41,10 +41,25 @@ class RunPlan:
     weights: Mapping[str, int]
     activations: Mapping[str, int]
     caches: Mapping[str, int]
-    peak_bytes: int
-    peak_bytes_offloaded: int
+    working: Mapping[str, int]
     offload: str
     adapters: tuple[BoundAdapter, ...] = ()
+    adapter_bytes: int = 0
+
+    @property
+    def working_bytes(self) -> int:
+        """Peak beside weights and adapters."""
+        return max(self.working.values(), default=0)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak on the device with all components resident, without what is not stated."""
+        return sum(self.weights.values()) + self.adapter_bytes + self.working_bytes
+
+    @property
+    def peak_bytes_offloaded(self) -> int:
+        """Peak with one component on the device at a time."""
+        return max(self.weights[one] + self.working[one] for one in self.weights) + self.adapter_bytes
 
 
 def component_ids(card: ModelCard, node: Node) -> tuple[str, ...]:
@@ -54,20 +69,19 @@ def component_ids(card: ModelCard, node: Node) -> tuple[str, ...]:
     return tuple(card.loops[node.loop].binds.values())
 
 
-def weight_bytes(card: ModelCard, ids: tuple[str, ...], dtype_bytes: int) -> dict[str, int]:
-    """Bytes of the parameters of each component; one kept in float32 counts 4 bytes each."""
-    specs = {component_id: card.components[component_id] for component_id in ids}
-    return {
-        i: spec.parameters * (dtype_bytes if spec.dtype == "card" else _FULL) for i, spec in specs.items()
-    }
-
-
 def plan_run(
-    card: ModelCard, request: ResolvedRequest, *, steps: int, dtype_bytes: int, offload: str
+    card: ModelCard,
+    request: ResolvedRequest,
+    *,
+    weigh: Callable[[str], int],
+    steps: int,
+    dtype_bytes: int,
+    offload: str,
 ) -> RunPlan:
     """Predicts one request.
 
     Args:
+        weigh: bytes of a component's parameters and buffers.
         steps: steps of every node.
         dtype_bytes: bytes of one number at the run's precision.
         offload: the engine's mode, told as it is.
@@ -77,7 +91,6 @@ def plan_run(
     """
     nodes = card.programs[request.task].active(request)
     ids = tuple(dict.fromkeys(i for node in nodes for i in component_ids(card, node)))
-    weights = weight_bytes(card, ids, dtype_bytes)
     geometry = card.geometry(request.size, request.frames)
     activations = dict(_activations(card, ids, geometry, dtype_bytes))
     working = {
@@ -87,11 +100,10 @@ def plan_run(
     return RunPlan(
         request=request,
         steps=steps,
-        weights=weights,
+        weights={i: weigh(i) for i in ids},
         activations=activations,
         caches=cache_bytes(card, request, dtype_bytes),
-        peak_bytes=sum(weights.values()) + max(working.values(), default=0),
-        peak_bytes_offloaded=max(weights[i] + working[i] for i in ids),
+        working=working,
         offload=offload,
     )
 

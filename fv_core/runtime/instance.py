@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cached_property
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fv_core.card import LoopSpec, ModelCard
-from fv_core.errors import CardError, FvError, RequestError, RunError
+from fv_core.card import ModelCard
+from fv_core.errors import FvError, PluginError, RequestError, ResourceError, RunError
 from fv_core.loop import Component, Loop
 from fv_core.loop.one_call import OneCall
 from fv_core.memory import Budget, Claim, Tag, Ticket
@@ -23,8 +23,12 @@ from fv_core.program import ComponentNode, Node
 from fv_core.runtime.batching import Batching
 from fv_core.runtime.faults import loading_fault
 from fv_core.runtime.gain import Measured
+from fv_core.runtime.loops import build_loop
 from fv_core.weights.asleep import Asleep, put_to_sleep
 from fv_core.weights.checkpoint import CheckpointContext
+from fv_core.weights.footprint import bytes_of, share_memory
+from fv_core.weights.layout import named
+from fv_core.weights.marks import Marks
 from fv_core.weights.store import fingerprint
 
 SEED = 0
@@ -48,6 +52,7 @@ class ModelInstance:
         folder: holds its weights; None initialises them from `SEED`.
         budget: what its resident components are booked in, under `key`; those that are offloaded are not.
         batching: its engine's; without one it has its own.
+        neighbours: the other instances, whose memory is not to be this one's.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class ModelInstance:
         offload: Offload,
         batching: Batching | None = None,
         budget: Budget | None = None,
+        neighbours: Callable[[], Iterable[ModelInstance]] = tuple,
     ) -> None:
         self.card = card
         self.device = device
@@ -69,6 +75,7 @@ class ModelInstance:
         self.batching = batching or Batching(gain=Measured(device))
         self._components: dict[str, Component] = {}
         self._asleep: dict[str, tuple[Component, Asleep]] = {}
+        self._neighbours = neighbours
         self._budget = budget
         self._booked: dict[str, Ticket] = {}
         self._architectures: dict[str, nn.Module] = {}
@@ -76,8 +83,8 @@ class ModelInstance:
         self._on_device: str | None = None
         self._closed = False
         self._fingerprint: str | None = None
-        self._checked: set[str] = set()
-        self._changed: set[str] = set()
+        self._changed: dict[str, tuple[str, ...]] = {}
+        self._marks: dict[str, Marks] = {}
         self._sizes: dict[str, int] = {}
         self.loading_s = 0.0
         """Seconds spent loading so far: told apart from computing, or every estimate would start too high."""
@@ -112,7 +119,9 @@ class ModelInstance:
 
         Raises:
             WeightsError: its weights are absent, damaged or not the card's; FV259, those that were stored are damaged.
-            PluginError: FV105 its factory does not resolve, FV120 its factory failed.
+            ResourceError: FV408, it was given other weights while it slept.
+            PluginError: FV105 its factory does not resolve, FV120 its factory failed, FV123 it gave what another
+                component has.
             RunError: FV506, the instance is closed.
         """
         if self._closed:
@@ -122,29 +131,45 @@ class ModelInstance:
             with self._loading():
                 arrived = self._wake if component_id in self._asleep else self._load
                 self._components[component_id] = arrived(component_id)
+            self._mark(component_id)
             self._book(component_id)
         elif self.offload is Offload.COMPONENT and self._on_device != component_id:
             self._make_room(component_id)
-            self._components[component_id].module.to(self.device)
+            self._move(component_id, self.device)
         self._on_device = component_id
         return self._components[component_id]
 
     @property
-    def changed(self) -> frozenset[str]:
-        """Ids of the components whose weights are no longer what its folder or seed gave."""
-        return frozenset(self._changed)
+    def changed(self) -> Mapping[str, tuple[str, ...]]:
+        """The components whose weights are no longer what its folder or seed gave, with the names of those tensors
+        that were found changed without a word.
+        """
+        return self._changed
 
     def weights_changed(self, *component_ids: str) -> None:
         """Tells that weights of these components now have other values; none named: of all that are loaded or sleep.
+
+        Only what torch counts is found without this: not writes through `.data`, numpy or DLPack, nor those of fused
+        optimizers.
 
         Raises:
             RequestError: FV310, no component of the model: what was meant would be taken for unchanged, and dropped.
         """
         for component_id in component_ids:
             require_component(self.card, component_id)
-        self._changed.update(component_ids or (*self.loaded, *self._asleep))
+        for component_id in component_ids or (*self.loaded, *self._asleep):
+            self._changed.setdefault(component_id, ())
+            if component_id in self._components:
+                self._mark(component_id)
+                self._book(component_id)
         self.version += 1
-        self._sizes.clear()
+
+    def notice_changes(self, component_id: str) -> None:
+        """Takes weights that were written to or replaced, and nobody told, for told; see `Marks` for what it sees."""
+        untold = self._untold(component_id)
+        if untold and self._changed.get(component_id) != untold:
+            self.weights_changed(component_id)
+            self._changed[component_id] = untold
 
     def sleep(self, component_id: str, file: Path | None) -> None:
         """Stores the weights of a loaded component in `file`, or in host memory, and gives their memory back.
@@ -152,9 +177,11 @@ class ModelInstance:
         Raises:
             ResourceError: FV403 or FV406, it cannot be stored; the component is as it was.
         """
+        self.notice_changes(component_id)
         name = self._name(component_id)
         asleep = put_to_sleep(self._components[component_id].module, name, file)
         self._asleep[component_id] = self._components.pop(component_id), asleep
+        self._mark(component_id)
         self._free(component_id)
 
     def unload(self, component_id: str) -> None:
@@ -163,12 +190,15 @@ class ModelInstance:
         Changes of its weights are lost, which is a change of them too.
         """
         self._free(component_id)
+        self._marks.pop(component_id, None)
+        self._architectures.pop(component_id, None)
+        self._fingerprint = None  # what its folder holds may be other weights by now
         if component_id in self._asleep:
             _, asleep = self._asleep.pop(component_id)
             asleep.drop()
         self._components.pop(component_id, None)
         if component_id in self._changed:
-            self._changed.remove(component_id)
+            del self._changed[component_id]
             self.version += 1
 
     def rest(self) -> None:
@@ -178,15 +208,15 @@ class ModelInstance:
             self._on_device = None
 
     def architecture(self, component_id: str) -> nn.Module:
-        """The component's module; where it is not loaded, or sleeps, one whose weights lie nowhere.
+        """The component's module; where it is not loaded, or sleeps, one whose weights lie nowhere. For any thread.
 
         Raises: as `check`.
         """
-        if component_id in self.loaded:
-            return self._components[component_id].module
-        if component_id not in self._architectures:
-            self._architectures[component_id] = self._build(component_id, check_only=True).module
-        return self._architectures[component_id]
+        if (component := self._components.get(component_id)) is not None:
+            return component.module
+        if (known := self._architectures.get(component_id)) is None:
+            known = self._architectures[component_id] = self._build(component_id, check_only=True).module
+        return known
 
     def loop(self, loop_id: str) -> Loop[Any, Any]:
         """The loop, built once.
@@ -218,26 +248,24 @@ class ModelInstance:
             WeightsError: FV252 file missing, FV253 file damaged, FV254 not the card's.
         """
         for component_id in component_ids:
-            if self.folder is not None and component_id not in self._checked:
-                self._build(component_id, check_only=True)
-            self._checked.add(component_id)
+            if component_id not in self._asleep:
+                self.architecture(component_id)
 
     def resident_bytes(self) -> int:
         """Bytes of the parameters and buffers of all components that are loaded and awake."""
         return sum(map(self.component_bytes, self.loaded))
 
     def component_bytes(self, component_id: str) -> int:
-        """Bytes of a component's parameters and buffers, counting shared storage once.
+        """Bytes of a component's parameters and buffers; those that it will take where it is not loaded, or sleeps.
 
-        Of one that sleeps those that it will take; 0 of one that is not loaded.
+        Raises: as `check`.
         """
         if (sleeping := self._asleep.get(component_id)) is not None:
             return sleeping[1].bytes
-        if (component := self._components.get(component_id)) is None:
-            return 0
-        if component_id not in self._sizes:  # walking every parameter for each request costs milliseconds
-            self._sizes[component_id] = _count_bytes(component)
-        return self._sizes.get(component_id, 0)
+        if (size := self._sizes.get(component_id)) is None:
+            # walking every parameter for each request costs milliseconds
+            size = self._sizes[component_id] = bytes_of(self.architecture(component_id))
+        return size
 
     def device_bytes(self) -> int:
         """Bytes of the components that are on the device now."""
@@ -254,10 +282,18 @@ class ModelInstance:
         self._loops.clear()
 
     def _load(self, component_id: str) -> Component:
-        return self._build(component_id, check_only=False)
+        self._sizes.pop(component_id, None)  # of the architecture
+        component = self._build(component_id, check_only=False)
+        for instance in (self, *self._neighbours()):
+            for other in (*instance._components, *instance._asleep):
+                if share_memory(component.module, instance._module(other)):
+                    raise _not_its_own(self._name(component_id), instance._name(other))
+        return component
 
     def _wake(self, component_id: str) -> Component:
         component, asleep = self._asleep[component_id]
+        if given := self._untold(component_id):
+            raise _would_be_lost(self._name(component_id), given)
         asleep.wake()
         del self._asleep[component_id]
         component.module.to(self.device)  # an offloaded one went to sleep elsewhere
@@ -266,10 +302,33 @@ class ModelInstance:
     @contextmanager
     def _loading(self) -> Iterator[None]:
         began = time.perf_counter()
-        yield
+        with torch.inference_mode(False):  # as `_move`
+            yield
         self.loading_s += time.perf_counter() - began
 
+    def _mark(self, component_id: str) -> None:
+        self._sizes.pop(component_id, None)
+        self._marks[component_id] = Marks(self._module(component_id))
+
+    def _untold(self, component_id: str) -> tuple[str, ...]:
+        marks = self._marks.get(component_id)
+        return () if marks is None else marks.changed(self._module(component_id))
+
+    def _module(self, component_id: str) -> nn.Module:
+        """Of a component that is loaded or sleeps."""
+        if component_id in self._asleep:
+            return self._asleep[component_id][0].module
+        return self._components[component_id].module
+
+    def _move(self, component_id: str, device: torch.device) -> None:
+        self.notice_changes(component_id)  # a move gives every tensor other memory
+        with torch.inference_mode(False):  # whose tensors do not count what is written to them
+            self._components[component_id].module.to(device)
+        self._mark(component_id)
+
     def _book(self, component_id: str) -> None:
+        if (booked := self._booked.pop(component_id, None)) is not None:
+            booked.close()
         if self._budget is not None and self.offload is Offload.NONE:
             claim = Claim(
                 tag=Tag.WEIGHTS, bytes=self.component_bytes(component_id), key=self.key(component_id)
@@ -309,22 +368,32 @@ class ModelInstance:
 
     def _make_room(self, arriving: str) -> None:
         if self.offload is Offload.COMPONENT:
-            for component_id, component in self._components.items():
+            for component_id in self._components:
                 if component_id != arriving:
-                    component.module.to("cpu")
-
-
-def _count_bytes(component: Component) -> int:
-    storages = {}
-    for tensor in (*component.module.parameters(), *component.module.buffers()):
-        storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
-    return sum(storages.values())
+                    self._move(component_id, torch.device("cpu"))
 
 
 def closed(name: str) -> RunError:
     """FV506: what was asked of has been closed."""
     return RunError("FV506", name=name, rule="is closed", remedy="Make a new engine.")
+
+
+def _not_its_own(name: str, other: str) -> PluginError:
+    return PluginError(
+        "FV123",
+        name=name,
+        rule=f"was made with tensors that are those of {other}",
+        remedy="Its factory must make a module of its own each time, and fill that.",
+    )
+
+
+def _would_be_lost(name: str, tensors: Sequence[str]) -> ResourceError:
+    return ResourceError(
+        "FV408",
+        name=name,
+        rule=f"was given other weights while it slept, and waking would lose them: {named(tensors)}",
+        remedy="Change weights when they are awake; `Engine.unload` with discard=True gives these up.",
+    )
 
 
 def require_component(card: ModelCard, component_id: str) -> None:
@@ -339,28 +408,4 @@ def require_component(card: ModelCard, component_id: str) -> None:
             rule=f"is no component of {card.model_id}",
             legal=", ".join(card.components),
             remedy="Name some of these, or none for all of them.",
-        )
-
-
-def build_loop(card: ModelCard, loop_id: str) -> Loop[Any, Any]:
-    """Raises:
-    CardError: FV202 the class has not the semantics, FV204 its roles are not bound, FV206 its parameters are not
-        legal.
-    """
-    spec = card.loops[loop_id]
-    factory = resolve_reference(spec.loop, owner=f"{card.model_id} loop {loop_id}")
-    _check_semantics(card, loop_id, spec, factory.semantics)
-    loop: Loop[Any, Any] = factory(card, spec)
-    return loop
-
-
-def _check_semantics(card: ModelCard, loop_id: str, spec: LoopSpec, offered: tuple[str, ...]) -> None:
-    if spec.semantics not in offered:
-        raise CardError(
-            "FV202",
-            name=f'card "{card.model_id}": loops.{loop_id}.semantics',
-            value=spec.semantics,
-            rule=f"is not offered by {spec.loop}",
-            legal=", ".join(offered),
-            remedy="Name one of these, or another loop class.",
         )

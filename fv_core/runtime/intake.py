@@ -18,7 +18,7 @@ from fv_core.runtime.device import pick_device, pick_dtype
 from fv_core.runtime.engine_options import by_id, checked_offload, checked_weights, valid
 from fv_core.runtime.estimate import RunPlan, plan_run
 from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
-from fv_core.runtime.instance import Offload
+from fv_core.runtime.instance import ModelInstance, Offload
 from fv_core.runtime.models import default_model
 from fv_core.runtime.records.certified import check_covered
 from fv_core.runtime.requests.params import build_loops, check_params
@@ -96,27 +96,37 @@ class Intake:
             remedy="Name it in Engine(models=[...]).",
         )
 
-    def plan(self, card: ModelCard, settled: ResolvedRequest) -> RunPlan:
-        """What the request will take."""
+    def plan(self, instance: ModelInstance, settled: ResolvedRequest) -> RunPlan:
+        """What the request will take on the instance, without its adapters."""
+        card = instance.card
         loops = build_loops(card)
         nodes = card.programs[settled.task].active(settled)
         steps = sum(loops[node.loop].total(settled) if isinstance(node, LoopNode) else 1 for node in nodes)
         size = self.dtype(card).itemsize
-        return plan_run(card, settled, steps=steps, dtype_bytes=size, offload=self._offload)
+        return plan_run(
+            card,
+            settled,
+            weigh=instance.component_bytes,
+            steps=steps,
+            dtype_bytes=size,
+            offload=instance.offload.value,
+        )
 
     def dtype(self, card: ModelCard) -> torch.dtype:
         """The precision that the card runs at here."""
         return pick_dtype(self._dtype, card, self.device)
 
-    def offload(self, card: ModelCard, capacity: int) -> Offload:
-        """Where the card's components rest.
+    def offload(self, sketch: ModelInstance, capacity: int) -> Offload:
+        """Where the components of a card rest.
 
         Args:
+            sketch: an instance of it, of which nothing is loaded.
             capacity: bytes that the device has for it.
         """
+        card = sketch.card
         if self._offload != "auto":
             return Offload(self._offload)
         if self.device.type == "cpu":
             return Offload.NONE
-        plan = self.plan(card, usual(card, card.capabilities[0], self._numerics))
+        plan = self.plan(sketch, usual(card, card.capabilities[0], self._numerics))
         return Offload.COMPONENT if plan.peak_bytes > capacity else Offload.NONE

@@ -14,6 +14,7 @@ from fv_core.card import ModelCard
 from fv_core.errors import RequestError, ResourceError
 from fv_core.home import home
 from fv_core.memory import Budget, Claim, Tag, Ticket
+from fv_core.runtime.adapters import AdapterStack
 from fv_core.runtime.admission import claims_of, weight_claims
 from fv_core.runtime.batching import Batching
 from fv_core.runtime.device import free_bytes
@@ -22,13 +23,14 @@ from fv_core.runtime.instance import ModelInstance, Offload, require_component
 from fv_core.runtime.intake import Intake
 from fv_core.runtime.records.certified import require_certified
 from fv_core.runtime.stores import Stores
+from fv_core.weights.layout import named
 from fv_core.weights.store import locate
 
 SleepIn: TypeAlias = Literal["auto", "host", "disk"]
 """Where weights sleep; auto: in host memory, on a device that has none of its own in a file."""
 
 
-_KEPT: Final = "results that are kept"
+_KEPT: Final = "what is kept"
 
 
 class Residency:
@@ -64,6 +66,7 @@ class Residency:
         self._kept = self.budget.book(_KEPT, ())
         self._instances: OrderedDict[str, ModelInstance] = OrderedDict()  # the least recently used first
         self._described: dict[str, ModelInstance] = {}
+        self._sketches: dict[str, ModelInstance] = {}
         self._files = 0
         self._name = secrets.token_hex(6)
 
@@ -76,14 +79,18 @@ class Residency:
         known = self._instances.get(card.model_id)
         if known is None:
             known = self._instances[card.model_id] = self._made(card)
-        elif self._intake.certified and known.changed:
-            require_certified(known)
+        elif self._intake.certified:
+            for component_id in known.loaded:
+                known.notice_changes(component_id)
+            if known.changed:
+                require_certified(known)
         return known
 
     def sketch(self, card: ModelCard) -> ModelInstance:
         """An instance that is asked for architectures alone; nothing is made resident."""
-        known = self._instances.get(card.model_id)
-        return known or self._bare(card, None, Offload.NONE)
+        if (known := self._instances.get(card.model_id) or self._sketches.get(card.model_id)) is None:
+            known = self._sketches[card.model_id] = self._bare(card, None, Offload.NONE)
+        return known
 
     def described(self, card: ModelCard) -> ModelInstance:
         """What is known of the instance of a card, for another thread than the engine's; nothing is made resident.
@@ -99,7 +106,7 @@ class Residency:
 
     def offload(self, card: ModelCard) -> Offload:
         """Where the components of a card would rest."""
-        return self._intake.offload(card, self.capacity())
+        return self._intake.offload(self.sketch(card), self.capacity())
 
     def capacity(self) -> int:
         """Bytes that this engine can use, those that it uses included."""
@@ -108,7 +115,9 @@ class Residency:
         there = free_bytes(self.device) + resident + held
         return there if self._memory is None else min(self._memory, there)
 
-    def admit(self, owner: str, plan: RunPlan, instance: ModelInstance) -> Sequence[Ticket]:
+    def admit(
+        self, owner: str, plan: RunPlan, instance: ModelInstance, stack: AdapterStack
+    ) -> Sequence[Ticket]:
         """Reserves what a request needs, of the device and of pools; idle models leave where that makes room.
 
         Raises:
@@ -117,13 +126,14 @@ class Residency:
         """
         rooms = self._stores.reserve(owner, plan.caches, what=_told(plan))
         try:
-            return [*rooms, self._reserve(owner, claims_of(plan, instance), instance, what=_told(plan))]
+            claims = claims_of(plan, instance, stack)
+            return [*rooms, self._reserve(owner, claims, instance, what=_told(plan))]
         except BaseException:
             for room in rooms:
                 room.close()
             raise
 
-    def check(self, plan: RunPlan, instance: ModelInstance) -> None:
+    def check(self, plan: RunPlan, instance: ModelInstance, stack: AdapterStack) -> None:
         """Reserves nothing. For any thread, though one beside the engine's may see memory as taken that is about to be
         known as the engine's own, while weights are loaded.
 
@@ -132,7 +142,7 @@ class Residency:
         """
         self._stores.check(plan.caches, what=_told(plan))
         now = Budget(self.budget.place, self.capacity())
-        now.check(claims_of(plan, instance), what=_told(plan))
+        now.check(claims_of(plan, instance, stack), what=_told(plan))
 
     def sleep(self, instance: ModelInstance, components: Sequence[str], to: SleepIn) -> None:
         """Puts loaded components, all of them where none is named, to sleep.
@@ -157,7 +167,7 @@ class Residency:
         """
         chosen = [name for name in _named(instance, components) if name in instance.asleep]
         offloaded = instance.offload is Offload.COMPONENT
-        claims = [] if offloaded else list(weight_claims(instance, dict.fromkeys(chosen, 0)))
+        claims = [] if offloaded else list(weight_claims(instance, chosen))
         what = f"waking {', '.join(chosen)} of {instance.card.model_id}"
         with closing(self._reserve(what, claims, instance, what=what)):
             for component_id in chosen:
@@ -171,13 +181,10 @@ class Residency:
             ResourceError: FV407, open requests need them; FV408, their weights were changed and `discard` is not set.
         """
         chosen = self._idle_ones(instance, components)
-        if not discard and (changed := sorted(instance.changed.intersection(chosen))):
-            raise ResourceError(
-                "FV408",
-                name=f"{', '.join(changed)} of {instance.card.model_id}",
-                rule="has weights that were changed since they were loaded, and unloading would lose them",
-                remedy="Put it to sleep instead, or give the changes up with discard=True.",
-            )
+        for component_id in chosen:
+            instance.notice_changes(component_id)
+        if not discard and not instance.changed.keys().isdisjoint(chosen):
+            raise _would_be_lost(instance, chosen)
         for component_id in chosen:
             instance.unload(component_id)
         self._adapters.drop(instance.card.model_id, components)
@@ -203,7 +210,9 @@ class Residency:
             offload=self.offload(card),
             batching=self._batching,
             budget=self.budget,
+            neighbours=self._instances.values,
         )
+        self._sketches.pop(card.model_id, None)
         if self._intake.certified:
             try:
                 require_certified(instance)
@@ -220,10 +229,12 @@ class Residency:
                 other.rest()
         self.budget.capacity = self.capacity()
         self._book_kept()
+        needed = {claim.key for claim in claims}
         if (lacking := self.budget.lacking(claims)) > 0:
-            self._adapters.evict(lacking - self._stores.evict(lacking))
+            used = {key for key in self._adapters.sizes() if self._users(instance, key)}
+            self._adapters.evict(lacking - self._stores.evict(lacking), needed=needed | used)
             self._book_kept()
-        leaving = list(self._idle({claim.key for claim in claims}))
+        leaving = list(self._idle(needed))
         could_leave = sum(one.component_bytes(component_id) for one, component_id in leaving)
         if self.budget.lacking(claims) <= could_leave:  # else nobody leaves for nothing
             for one, component_id in leaving:
@@ -233,11 +244,11 @@ class Residency:
 
     def _book_kept(self) -> None:
         self._kept.close()
-        kept = [
-            Claim(tag=Tag.CACHES, bytes=self._stores.kept_bytes()),
-            Claim(tag=Tag.WEIGHTS, bytes=self._adapters.bytes),
+        adapters = [
+            Claim(tag=Tag.WEIGHTS, bytes=size, key=key) for key, size in self._adapters.sizes().items()
         ]
-        self._kept = self.budget.book(_KEPT, kept)
+        results = Claim(tag=Tag.CACHES, bytes=self._stores.kept_bytes())
+        self._kept = self.budget.book(_KEPT, [results, *adapters])
 
     def _idle(self, needed: set[object]) -> Iterator[tuple[ModelInstance, str]]:
         """Components on the device that neither open requests nor `needed` name, in the order in which they leave."""
@@ -249,14 +260,15 @@ class Residency:
                         yield instance, component_id
 
     def _evict(self, instance: ModelInstance, component_id: str) -> None:
+        instance.notice_changes(component_id)
         if component_id in instance.changed:
             instance.sleep(component_id, self._place(instance, component_id, "auto"))
         else:
             instance.unload(component_id)
 
     def _users(self, instance: ModelInstance, key: object) -> list[str]:
-        """The open requests that need a component."""
-        return [owner for owner in self.budget.owners(key) if owner != instance.card.model_id]
+        """The open requests that need a component or an adapter."""
+        return [owner for owner in self.budget.owners(key) if owner not in (instance.card.model_id, _KEPT)]
 
     def _idle_ones(self, instance: ModelInstance, components: Sequence[str]) -> tuple[str, ...]:
         chosen = _named(instance, components)
@@ -297,6 +309,18 @@ def _named(instance: ModelInstance, components: Sequence[str]) -> tuple[str, ...
     for component_id in components:
         require_component(instance.card, component_id)
     return tuple(components) or tuple(instance.card.components)
+
+
+def _would_be_lost(instance: ModelInstance, chosen: Sequence[str]) -> ResourceError:
+    lost = {one: tensors for one, tensors in sorted(instance.changed.items()) if one in chosen}
+    untold = [f"{one}.{tensor}" for one, tensors in lost.items() for tensor in tensors]
+    found = f" (found, since no `weights_changed` told of them: {named(untold)})" if untold else ""
+    return ResourceError(
+        "FV408",
+        name=f"{', '.join(lost)} of {instance.card.model_id}",
+        rule=f"has weights that were changed since they were loaded{found}, and unloading would lose them",
+        remedy="Put it to sleep instead, or give the changes up with discard=True.",
+    )
 
 
 def _told(plan: RunPlan) -> str:

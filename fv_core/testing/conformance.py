@@ -57,6 +57,9 @@ class CardConformance:
     def test_requests_run_to_finite_results(self, suite: Suite) -> None:
         pass_gate("finite", suite)
 
+    def test_memory_is_claimed_before_it_is_taken(self, suite: Suite) -> None:
+        pass_gate("memory", suite)
+
     def test_next_runs_no_kernel(self, suite: Suite) -> None:
         pass_gate("next", suite)
 

@@ -19,8 +19,8 @@ from fv_core.card import ComponentSpec
 from fv_core.errors import WeightsError
 from fv_core.weights.architecture import agreed_config, check_count
 from fv_core.weights.layout import Shards, named, read_json, read_shards
-from fv_core.weights.seeded import fill_from_seed
-from fv_core.weights.strict_load import check, load, place, tie
+from fv_core.weights.seeded import fill_from_seed, replace_parameters
+from fv_core.weights.strict_load import check, load, outline, place, tie
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -35,7 +35,8 @@ class CheckpointContext:
         seed: 0 to 2^64 - 1; read only without a folder.
         device: where the weights go.
         dtype: the floating-point type of all parameters but those a factory keeps in fp32.
-        check_only: `fill` compares the headers, where there are any, with the module, and leaves it on the meta device.
+        check_only: `fill` compares the headers, where there are any, with the module, and leaves it on the meta device,
+            where its tensors have the types and ties that they get with their values.
         component: its id in the card, for errors.
         given: what the factory was given to read so far, in order.
     """
@@ -89,14 +90,15 @@ class CheckpointContext:
                 differ, or a tensor was left without a value.
         """
         ties = aliases or {}
+        place_of = torch.device("meta") if self.check_only else self.device
 
         def settle(name: str, tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.to(self.device, _dtype(name, tensor, self.dtype, keep_fp32), copy=True)
+            return tensor.to(place_of, _dtype(name, tensor, self.dtype, keep_fp32), copy=True)
 
-        if self.folder is None and self.check_only:
-            return module
         if self.folder is None:
             tie(module, ties)
+            if self.check_only:
+                return replace_parameters(module, settle)
             fill_from_seed(module, self.seed, initialise, settle)
         else:
             assert self.source is not None  # of a folder
@@ -106,9 +108,12 @@ class CheckpointContext:
             check(module, shards, ties)
             self.given.extend(self._others() or (self.source,))
             if self.check_only:
-                return module
-            load(module, shards, ties, settle)
+                outline(module, ties, settle)
+            else:
+                load(module, shards, ties, settle)
             tie(module, ties)
+            if self.check_only:
+                return module
         return _finish(module, self.device)
 
     def _shards(self, subfolder: str | None) -> Shards:

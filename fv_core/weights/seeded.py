@@ -27,7 +27,7 @@ def fill_from_seed(module: M, seed: int, initialise: Callable[[M], None] | None,
     Raises:
         WeightsError: FV254 a parameter got no value, FV257 a draw that cannot be made the seed's.
     """
-    _replace(module, _blank)
+    replace_parameters(module, _blank)
     with OwnDraws(seed), torch.no_grad():
         (initialise or _reset)(module)
     if bare := [name for name, value in module.named_parameters() if value.isnan().any()]:
@@ -37,7 +37,19 @@ def fill_from_seed(module: M, seed: int, initialise: Callable[[M], None] | None,
             rule=f"{len(bare)} parameters got no value from the seed: {named(bare)}",
             remedy="The component's factory must fill them in the `initialise` it passes.",
         )
-    _replace(module, settle)
+    replace_parameters(module, settle)
+
+
+def replace_parameters(module: M, change: Settle) -> M:
+    """Puts what `change` makes of its first name and value in the place of each parameter; tied ones stay tied."""
+    names = _names(module)
+    while names:
+        old, tied = names.popitem()  # popped, so that no more than one is held twice
+        new = nn.Parameter(change(tied[0], old.detach()), requires_grad=False)
+        for name in tied:
+            owner, _, leaf = name.rpartition(".")
+            setattr(module.get_submodule(owner), leaf, new)
+    return module
 
 
 def _blank(name: str, value: torch.Tensor) -> torch.Tensor:
@@ -48,16 +60,6 @@ def _reset(module: nn.Module) -> None:
     for part in module.modules():
         if callable(reset := getattr(part, "reset_parameters", None)):
             reset()
-
-
-def _replace(module: nn.Module, change: Settle) -> None:
-    names = _names(module)
-    while names:
-        old, tied = names.popitem()  # popped, so that no more than one is held twice
-        new = nn.Parameter(change(tied[0], old.detach()), requires_grad=False)
-        for name in tied:
-            owner, _, leaf = name.rpartition(".")
-            setattr(module.get_submodule(owner), leaf, new)
 
 
 def _names(module: nn.Module) -> dict[nn.Parameter, list[str]]:

@@ -49,6 +49,13 @@ def load(module: nn.Module, shards: Shards, aliases: Mapping[str, str], settle: 
             place(module, name, settle(name, tensor))
 
 
+def outline(module: nn.Module, aliases: Mapping[str, str], settle: Settle) -> None:
+    """Puts into `module` what `settle` makes of its own tensors: as `load`, without a value of any file."""
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if torch.is_tensor(tensor) and name not in aliases:
+            place(module, name, settle(name, tensor))
+
+
 def tie(module: nn.Module, aliases: Mapping[str, str]) -> None:
     """Makes each alias the same parameter object as its target."""
     for alias, target in aliases.items():

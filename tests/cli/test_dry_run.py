@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fv_core.card import ModelCard
 from fv_core.plugins import find_card
 from fv_core.runtime import estimate
 from fv_core.runtime.instance import ModelInstance
+from fv_core.testing.adapters import write_adapter
 
 Fv = Callable[..., Any]
 
@@ -29,13 +31,14 @@ def nothing_loads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plan_needs_no_weights(fv: Fv, work: Path) -> None:
     told = fv("generate", "a cat", "--model", "wan21/t2v-1.3b", "--device", "cpu", "--dry-run", "--json")
     plan = told.json
-    weights = {"text": 5_680_910_336 * 4, "transformer": 1_418_996_800 * 4, "vae": 126_892_531 * 4}
+    weights = {"text": 5_680_910_336 * 4, "transformer": 1_418_996_800 * 4 + 2**20, "vae": 126_892_531 * 4}
     working = plan["working_bytes"]
     assert (told.code, told.err) == (0, "")
     assert plan["weight_bytes"] == weights
     assert plan["peak_bytes"] == sum(weights.values()) + max(working.values())
     assert plan["peak_bytes_offloaded"] == max(weights[name] + working[name] for name in weights)
     assert plan["free_bytes"] > 0
+    assert (plan["adapter_bytes"], plan["max_batch"]) == (0, 16)
     assert (plan["device"], plan["dtype"], plan["steps"]) == ("cpu", "float32", 50 + 2 + 22)
     assert plan["weights"] is None
     assert "`fv weights pull wan21/t2v-1.3b`" in plan["weights_missing"]
@@ -64,6 +67,24 @@ def test_a_plan_is_text(fv: Fv, work: Path) -> None:
     assert any(line.startswith("peak, one at a time ") for line in told.out.splitlines())
     assert any(line.startswith("free on cpu ") for line in told.out.splitlines())
     assert list(work.iterdir()) == []
+
+
+def test_a_plan_tells_how_many_rows_a_forward_may_have(fv: Fv) -> None:
+    flags = ("generate", "a cat", "--device", "cpu", "--dry-run", "--max-batch", "3")
+    assert fv(*flags, "--json").json["max_batch"] == 3
+    assert "rows of a forward             3\n" in fv(*flags).out
+
+
+def test_a_plan_counts_adapters(fv: Fv, work: Path) -> None:
+    layers = {"blocks.0.attn1.to_q": (torch.ones(3, 32), torch.ones(32, 3))}
+    write_adapter(work / "a.safetensors", layers)
+    plain = fv("generate", "a cat", "--device", "cpu", "--dry-run", "--json").json
+    flags = ("generate", "a cat", "--device", "cpu", "--dry-run", "--lora", "a.safetensors")
+    plan = fv(*flags, "--json").json
+    assert plan["adapter_bytes"] == 2 * 3 * 32 * 4
+    for peak in ("peak_bytes", "peak_bytes_offloaded"):
+        assert plan[peak] == plain[peak] + plan["adapter_bytes"]
+    assert "loras                     768 B\n" in fv(*flags).out
 
 
 def test_a_plan_says_what_does_not_fit(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:

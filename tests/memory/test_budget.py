@@ -135,3 +135,17 @@ def test_what_can_never_fit_and_what_does_not_fit_now_are_told_apart_with_the_fi
     assert now.value.code == "FV405"
     assert "needs 1001 bytes" in now.value.message and "r1" in now.value.message
     assert budget.reserved() == 2000
+
+
+def test_who_is_waited_for_has_reserved_and_not_what_leaves_by_itself() -> None:
+    budget = Budget("cpu", 100)
+    budget.book("what is kept", [])
+    budget.book("an idle model", [weights(30, "text")])
+    budget.reserve("r1", [working(50)], what="first")
+    budget.reserve("r2", [], what="second")
+    with pytest.raises(ResourceError, match="reserved for r1 now"):
+        budget.reserve("r3", [working(30)], what="third")
+    alone = Budget("cpu", 100)
+    alone.book("a model", [weights(80, "text")])
+    with pytest.raises(ResourceError, match="reserved for a model now"):
+        alone.reserve("r1", [working(30)], what="first")

@@ -312,15 +312,56 @@ def test_unloading_a_model_gives_its_adapters_back(engine: Engine, ask: Ask, wri
 
 def test_adapters_count_as_memory_and_make_room(engine: Engine, ask: Ask, write: Write) -> None:
     """What a request with an adapter leaves behind is given up where a next one needs its bytes."""
-    adapted = ask(adapters=(Adapter(path=write("a", 1, rank=64)),))
-    latent(engine, adapted)
-    adapter_bytes = engine._adapters.bytes
-    plan = engine.plan(ask())
-    with Engine([MODEL], device="cpu", memory=plan.peak_bytes + adapter_bytes // 2, reuse=False) as small:
-        latent(small, adapted)
-        assert small._adapters.bytes == adapter_bytes
-        latent(small, ask())
-        assert small._adapters.bytes < adapter_bytes
+    one, other = (
+        ask(adapters=(Adapter(path=write(name, seed, rank=64)),)) for name, seed in (("a", 1), ("b", 2))
+    )
+    alone = [latent(engine, request) for request in (one, other)]
+    plan = engine.plan(one)
+    assert plan.adapter_bytes == engine.plan(other).adapter_bytes == engine._adapters.bytes // 2
+    assert plan.peak_bytes == engine.plan(ask()).peak_bytes + plan.adapter_bytes
+    with Engine([MODEL], device="cpu", memory=plan.peak_bytes, reuse=False) as small:
+        for request, found in (*zip((one, other), alone, strict=True),) * 2:
+            assert torch.equal(latent(small, request), found)
+            assert small._adapters.bytes == plan.adapter_bytes, "one of them has left for the other"
+    with Engine([MODEL], device="cpu", memory=plan.peak_bytes - 1, reuse=False) as small:
+        with pytest.raises(FvError, match=rf"FV401 .*needs {plan.peak_bytes} bytes"):
+            small.start(one)
+        with pytest.raises(FvError, match="FV401"):
+            small.accept(one)
+        assert small.instance(MODEL).loaded == () and small._adapters.bytes == 0
+
+
+def test_adapters_of_open_requests_do_not_make_room(engine: Engine, ask: Ask, write: Write) -> None:
+    """They would be read again at the next step, and their bytes are reserved all along."""
+    one, other = (
+        ask(adapters=(Adapter(path=write(name, seed, rank=64)),)) for name, seed in (("a", 1), ("b", 2))
+    )
+    alone, plan = [latent(engine, request) for request in (one, other)], engine.plan(one)
+    beside = plan.working_bytes + plan.adapter_bytes
+    for lacking in (1, 0):
+        with Engine([MODEL], device="cpu", memory=plan.peak_bytes + beside - lacking, reuse=False) as small:
+            first = small.start(one)
+            while not small._adapters.bytes:
+                first.step()
+            if lacking:
+                with pytest.raises(FvError, match=rf"FV405 .*reserved for {first.run.id} now"):
+                    small.start(other)
+                assert small._adapters.bytes == plan.adapter_bytes
+            else:
+                small.start(other).close()
+            first.close()
+            for result, found in zip(small.run_many([one, other, one]), (*alone, alone[0]), strict=True):
+                assert result.clip is not None and torch.equal(result.clip.tensors["latent"], found)
+
+
+def test_an_adapter_counts_in_the_type_that_it_is_applied_in(ask: Ask, write: Write) -> None:
+    request = ask(adapters=(Adapter(path=write("a", 1)),))
+    with Engine([MODEL], device="cpu", dtype="bfloat16") as half:
+        plan = half.plan(request)
+        half.run(request)
+        assert half._adapters.bytes == plan.adapter_bytes
+    with Engine([MODEL], device="cpu") as full:
+        assert plan.adapter_bytes < full.plan(request).adapter_bytes  # some layers stay in fp32
 
 
 def test_a_stack_has_to_fit_as_a_whole(engine: Engine, ask: Ask, write: Write) -> None:

@@ -149,7 +149,7 @@ def test_weights_are_reserved_once_for_all_requests_of_a_model_and_loaded_ones_n
 
 
 def test_control_without_admission_they_all_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(residency, "claims_of", lambda plan, instance: [])
+    monkeypatch.setattr(residency, "claims_of", lambda plan, instance, stack: [])
     seen = open_at_once(monkeypatch)
     with engine_of(WEIGHTS + WORKING, ONE) as engine:
         engine.run_many([ask(seed) for seed in (1, 2, 3, 4)])

@@ -94,6 +94,14 @@ class Meddling(Text):
         return super().encode(calls)
 
 
+def overweight(context: LoadContext) -> Text:
+    """A buffer more where there are weights: what the architecture states is too little."""
+    component = text(context)
+    if not component.module.weight.is_meta:
+        component.module.register_buffer("table", torch.zeros(1))
+    return component
+
+
 def deaf(context: LoadContext) -> Deaf:
     return Deaf(filled(context, DenoiserModule))
 
@@ -300,6 +308,7 @@ def card(name: str = "good", *, denoise: str = "", decode: str = "", **component
 
 GOOD = card()
 BROKEN = {
+    "Overweight": card("overweight", text="overweight"),
     "KernelInNext": card("kernel-in-next", denoise="KernelInNext"),
     "ImpureUpdate": card("impure-update", denoise="ImpureUpdate"),
     "GlobalState": card("global-state", denoise="GlobalState"),

@@ -7,6 +7,7 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import nn
 from fv_core.card import ComponentSpec
 from fv_core.errors import WeightsError
 from fv_core.weights.checkpoint import CheckpointContext
+from fv_core.weights.footprint import bytes_of
 from fv_core.weights.layout import read_shards
 from fv_core.weights.seeded import fill_from_seed
 from fv_core.weights.strict_load import load
@@ -480,3 +482,31 @@ def copy(source: Path, target: Path) -> Path:
     for path in source.iterdir():
         (target / path.name).write_bytes(path.read_bytes())
     return target
+
+
+class Buffered(nn.Module):
+    """A buffer that files hold, one that they do not, parameters of which one stays in fp32 and one is tied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+        self.register_buffer("stored", torch.ones(100))
+        self.register_buffer("made", torch.ones(50), persistent=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("source", ["folder", "seed"])
+def test_what_is_only_checked_weighs_what_is_loaded(source: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    values = {name: torch.ones_like(value) for name, value in Buffered().state_dict().items()}
+    save_file(values, tmp_path / "model.safetensors")
+    asked = context(tmp_path if source == "folder" else None, dtype=dtype)
+    aliases = {"other.weight": "one.weight"}
+    checked = replace(asked, check_only=True).fill(bare(Buffered()), keep_fp32=["norm"], aliases=aliases)
+    assert all(one.is_meta for one in checked.parameters()) and checked.other.weight is checked.one.weight
+    loaded = asked.fill(bare(Buffered()), keep_fp32=["norm"], aliases=aliases)
+    assert bytes_of(checked) == bytes_of(loaded)
+    stored = (
+        4 if source == "seed" else dtype.itemsize
+    )  # what is made of a seed keeps the types of its buffers
+    assert bytes_of(loaded) == 2 * 8 * 4 + (64 + 8) * dtype.itemsize + 100 * stored + 50 * 4

@@ -111,4 +111,9 @@ PLUGIN: Final = (
         "something else than numbers of bytes. They are called before anything is loaded, as "
         "`predict(geometry, config, dtype_bytes)` and `predict(card, request, dtype_bytes)`.",
     ),
+    row(
+        "FV123", "component is not its own", 3, 503, "plugin_unavailable",
+        "Memory is counted, given back and put to sleep by component, so no tensor may be of two of them. The factory "
+        "that a card names for a component returned a module with tensors that another loaded component has.",
+    ),
 )  # fmt: skip

@@ -44,7 +44,10 @@ RESOURCE: Final = (
     row(
         "FV408", "changed weights would be lost", 4, 409, "weights_changed",
         "The weights were changed after they were loaded, so where they came from no longer has them. "
-        "`Engine.sleep` keeps them; `discard=True` gives the changes up.",
+        "`Engine.sleep` keeps them; `discard=True` gives the changes up. Changes that nobody told of are found by the "
+        "counters that torch keeps, which writes through `.data`, numpy and fused optimizers pass by: tell of those "
+        "with `weights_changed`. Weights that were given to a component while it slept are lost when it wakes, so it "
+        "does not.",
     ),
     row(
         "FV410", "queue is full", 4, 429, "queue_full",

@@ -11,7 +11,7 @@ from fv_core.errors import CardError, RequestError
 from fv_core.loop import Loop
 from fv_core.program import LoopNode, Program
 from fv_core.request import ResolvedRequest
-from fv_core.runtime.instance import build_loop
+from fv_core.runtime.loops import build_loop
 from fv_core.runtime.requests.streams import check_streams
 
 _PREFIX = "request.params."

@@ -17,7 +17,7 @@ from fv_core.loop.driver import advance
 from fv_core.loop.flow_denoise import FlowDenoise
 from fv_core.loop.keyed import DrawKey, keyed_normal
 from fv_core.request import Numerics, Request
-from fv_core.runtime.instance import build_loop
+from fv_core.runtime.loops import build_loop
 from fv_core.runtime.requests.resolve import settle
 from fv_core.testing.tiny import CARD
 from fv_core.training import maths
