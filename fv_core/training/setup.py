@@ -19,7 +19,10 @@ from fv_core.training.contract import DataContext, Method, MethodContext, Source
 from fv_core.training.model import TrainedModel
 from fv_core.training.tables import illegal, meant, read_table
 
-METHODS: Final = {"finetune": "fv_core.training.methods.finetune:Finetune"}
+METHODS: Final = {
+    "finetune": "fv_core.training.methods.finetune:Finetune",
+    "vae": "fv_core.training.methods.vae:Vae",
+}
 """The built-in methods, by the name that [method] gives."""
 
 SEED: Final = "seed"
