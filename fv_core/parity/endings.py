@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 from fv_core.errors import Cancelled
-from fv_core.parity.bits import tensors_alive
+from fv_core.parity.bits import Bits, bits, tensors_alive
 from fv_core.parity.trial import Finding, Trial, stride_of
 from fv_core.request import CancelScope
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.instance import ModelInstance
+from fv_core.runtime.job import advance
 
 _SPARE = 2**20
 """Bytes by which the interpreter's own tables may grow."""
+_ROUNDS = 3
+"""How often all requests of a gate run after everything that is made once was made."""
 
 
 def cancel(trial: Trial) -> Finding:
-    """Cancelled during any component call, a request makes no other; those after the first, during a few calls."""
+    """Cancelled during any component call, a request makes no other; those after the first, during a few calls.
+
+    And whoever takes steps together with it, while it is cancelled during a few of its calls, comes to the same bits.
+    """
     wrong, of = [], 0
     for number, during in _cancels(trial):
         of += 1
         made = _cancelled(trial, number, during)
         if made != during:
             wrong.append(f"request {number + 1}, cancelled during call {during}, made {made} calls")
-    return Finding(wrong=wrong, of=of, counted="cancels after which calls began")
+    for number in range(len(trial.requests)):
+        calls = _cancelled(trial, number, 0)
+        for during in range(1, calls, stride_of(1, calls)):
+            of += 1
+            beside, came_to = _beside_cancelled(trial, number, during)
+            if came_to != trial.alone[beside]:
+                wrong.append(
+                    f"request {beside + 1} differs beside request {number + 1}, cancelled during call {during}"
+                )
+    return Finding(wrong=wrong, of=of, counted="cancels after which calls began or a neighbour differed")
 
 
 def cancel_leak(trial: Trial) -> Finding:
@@ -53,15 +69,19 @@ def leak(trial: Trial) -> Finding:
 
 
 def left_behind(engine: Engine, requests: Callable[[], int], ended: str) -> Finding:
-    """What is alive after the requests of `requests`, run a second time, that was not before: tensors, and memory that
-    Python and numpy have given out.
+    """What is there after the requests of `requests`, run again and again, that was not after the first time: tensors,
+    memory that Python and numpy have given out, threads, and what the engine counts.
     """
     with _traced():
         requests()  # what is made once and kept, is made now
+        threads = set(threading.enumerate())
         before, held, memory = tensors_alive(), engine.counters(), tracemalloc.get_traced_memory()[0]
-        made = requests()
+        made = sum(requests() for _ in range(_ROUNDS))
         more, grown = max(0, tensors_alive() - before), tracemalloc.get_traced_memory()[0] - memory
     wrong = [f"{more} tensors are alive after {made} {ended} requests that were not before"] if more else []
+    for thread in set(threading.enumerate()) - threads:
+        wrong.append(f"thread {thread.name} runs after {made} {ended} requests that did not before")
+        more += 1
     if grown > _SPARE:
         wrong.append(f"{grown} bytes are held after {made} {ended} requests that were not before")
         more += 1
@@ -107,6 +127,29 @@ def _cancelled(trial: Trial, number: int, during: int) -> int:
         except Cancelled:
             assert during, "nobody cancelled it"
     return made
+
+
+def _beside_cancelled(trial: Trial, number: int, during: int) -> tuple[int, Bits | str]:
+    """The request after `number`, and what it comes to beside that one, cancelled within their forward `during`."""
+    beside, scope, made = (number + 1) % len(trial.requests), CancelScope(), 0
+
+    def forward() -> None:
+        nonlocal made
+        made += 1
+        if made == during:
+            scope.cancel()
+
+    with _watched(trial.engine.instance(trial.card.model_id), forward), ExitStack() as stack:
+        cancelled, job = (
+            stack.enter_context(closing(job))
+            for job in (
+                trial.engine.start(trial.requests[number], cancel=scope),
+                trial.engine.start(trial.requests[beside]),
+            )
+        )
+        while not job.done:
+            advance([one for one in (cancelled, job) if not one.done])
+        return beside, str(job.error) if job.error else bits(trial.engine.clip(job).tensors)
 
 
 @contextmanager

@@ -74,6 +74,7 @@ def partition(trial: Trial) -> Finding:
 
 def _trespasses(job: Job, others: Sequence[Job]) -> Iterator[str]:
     """Takes one step of `job` and tells what of it concerns the others."""
+    job.run.state = job.run.state  # its plan is asked for anew, as after a resume, when others have stepped
     work = job.work()
     before = [_caches(other) for other in others if not other.done]
     if work is not None:

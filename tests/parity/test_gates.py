@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 import torch
 
-from fv_core.errors import RunError
+from fv_core.errors import FvError, RunError
 from fv_core.loop.flow_denoise import FlowState
 from fv_core.parity import conduct, endings, gates
 from fv_core.parity.heeding import reworded
 from fv_core.parity.suite import GATES, Suite
 from fv_core.parity.trial import GateState, Trial
+from fv_core.runtime.job import Job
 from fv_core.runtime.run import RequestRun
 from fv_core.runtime.snapshots import snapshot
 from fv_core.testing.tiny import Denoiser, Vae
@@ -52,8 +54,42 @@ def test_tensors_that_finished_requests_leave_are_counted(
 
     monkeypatch.setattr(Vae, "prepare", keeping)
     found = endings.leak(trial).result("leak")
-    assert (found.state, found.figure, found.of) == (GateState.FAILED, 2, 2)
-    assert found.detail.startswith("2 tensors are alive after 2 finished requests")
+    assert (found.state, found.figure, found.of) == (GateState.FAILED, 6, 6)  # three rounds of two requests
+    assert found.detail.startswith("6 tensors are alive after 6 finished requests")
+
+
+def test_threads_that_finished_requests_leave_are_counted(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, forward = Event(), Vae.prepare
+
+    def starting(self: Any, calls: Any) -> Any:
+        Thread(target=over.wait, name="kit", daemon=True).start()
+        return forward(self, calls)
+
+    monkeypatch.setattr(Vae, "prepare", starting)
+    found = endings.leak(trial)
+    over.set()
+    assert [one for one in found.wrong if one.startswith("thread")] == [
+        "thread kit runs after 6 finished requests that did not before"
+    ] * 6
+
+
+def test_a_cancel_that_reaches_into_a_neighbour_is_counted(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.alone  # noqa: B018  # before anything is disturbed
+    denoiser: Any = trial.engine.instance(trial.card.model_id).component("denoiser")
+    fail = Job.fail
+
+    def disturbing(job: Job, error: FvError) -> None:
+        fail(job, error)
+        denoiser.module.conv.bias.data += 1
+
+    monkeypatch.setattr(Job, "fail", disturbing)
+    found = endings.cancel(trial).result("cancel")
+    assert found.state is GateState.FAILED
+    assert found.detail.startswith("request 2 differs beside request 1, cancelled during call ")
 
 
 def test_references_that_a_request_does_not_give_back_are_counted(
