@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shutil
+import tempfile
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(*programs): runs only where these programs are on the path")
     config.stash[LEFT_OUT] = []
+    if "FV_HOME" not in os.environ:  # engines keep what they measured there, which no test may find
+        folder = tempfile.TemporaryDirectory(prefix="fv-home-", ignore_cleanup_errors=True)
+        config.add_cleanup(folder.cleanup)
+        os.environ["FV_HOME"] = folder.name
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,8 @@ class Bars:
         elif isinstance(event, StepDone):
             left = "" if event.step == event.total else f", {_clock(event.eta_s)} left"
             self._describe(self._name)
-            self._drawn.update(self._run, advance=1)
+            known = "" if not event.left_s else f", {_clock(event.left_s)} left"
+            self._drawn.update(self._run, advance=1, left=known)
             self._drawn.update(
                 self._node(event), completed=event.step, pace=f"{event.seconds:.2f} s/step{left}"
             )
@@ -83,10 +84,10 @@ class Bars:
 
 
 class _Pace(ProgressColumn):
-    """The pace of a node, the time so far of the run."""
+    """The pace of a node; of the run the time so far, and what is left of it where that is known."""
 
     def render(self, task: Task) -> Text:
-        return Text(task.fields.get("pace") or _clock(task.elapsed or 0.0))
+        return Text(task.fields.get("pace") or _clock(task.elapsed or 0.0) + task.fields.get("left", ""))
 
 
 def _clock(seconds: float) -> str:

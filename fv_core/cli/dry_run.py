@@ -105,12 +105,19 @@ def _request(plan: _Plan) -> Iterator[str]:
     yield f"  negative  {request.negative_prompt!r}"
     yield f"  clip      {request.size}, {request.frames} frames at {request.fps:g} fps ({length})"
     yield f"  steps     {request.steps} ({plan.run.steps} with encoding and decoding)"
+    yield f"  time      {_time(plan.run.seconds)}"
     yield f"  guidance  {request.guidance:g}"
     yield "  seed      " + ", ".join(str(one.seed) for one in plan.asked.settled)
     for name, value in request.params.items():
         yield f"  {name:<9} {value}"
     yield f"  weights   {plan.missing or plan.folder or 'made on load'}"
     yield f"  output    {plan.outputs[0]}" + (f" and {clips - 1} more" if clips > 1 else "")
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "not known: such steps have not been measured on this machine yet"
+    return f"about {seconds:.{0 if seconds >= 10 else 1}f} s a clip, by what such steps took here"
 
 
 def _adapter(one: BoundAdapter) -> str:
@@ -160,6 +167,7 @@ def _document(plan: _Plan) -> dict[str, object]:
         "device": plan.device,
         "dtype": plan.dtype,
         "steps": run.steps,
+        "seconds": run.seconds,
         "weights": None if plan.folder is None else str(plan.folder),
         "weights_missing": plan.missing,
         "weight_bytes": dict(run.weights),

@@ -34,7 +34,8 @@ class StepDone:
     """One step of one node is done. `step` counts from 1 within the node.
 
     `seconds` is what this request's own calls took in it; `eta_s` is the expected time to the end of this node, with
-    whatever shares the engine.
+    whatever shares the engine. `left_s` is what is left of the whole request if it goes on alone; None until steps of
+    all kinds that are left have been measured on this machine.
     """
 
     request_id: str
@@ -44,6 +45,7 @@ class StepDone:
     total: int
     seconds: float
     eta_s: float
+    left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

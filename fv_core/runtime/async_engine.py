@@ -17,12 +17,15 @@ from fv_core.errors import Cancelled, FvError, RequestError, ResourceError
 from fv_core.media import Clip
 from fv_core.request import CancelScope, Failed, MediaChunk, Numerics, Priority, Request
 from fv_core.runtime.async_job import AsyncJob
+from fv_core.runtime.batching import MAX_BATCH
 from fv_core.runtime.dispatch import Dispatcher, Entry
 from fv_core.runtime.engine import Engine
 from fv_core.runtime.engine_options import checked_count, checked_priority, checked_seconds
 from fv_core.runtime.engine_thread import EngineThread, shut
 from fv_core.runtime.faults import unforeseen
-from fv_core.runtime.scheduler.pricing import Pricing
+from fv_core.runtime.scheduler.contract import Scheduler, StepTimes
+from fv_core.runtime.scheduler.joining import Joining
+from fv_core.runtime.scheduler.remaining import LeastRemaining
 from fv_core.runtime.snapshots.job_store import JobStore
 from fv_core.runtime.snapshots.keeper import EVERY_S, Keeper, KeptJob
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
@@ -44,6 +47,10 @@ class AsyncEngine:
 
     Args:
         accepted: the most jobs at once; one more is refused.
+        backlog_s: the most predicted seconds of work at once; a job beyond it is refused unless it is the only one.
+            Nobody waits longer than `scheduler.remaining.Patience.bound` then says. Requests count nothing with steps
+            of a kind that was never measured.
+        policy: makes the scheduler from what steps are predicted to take; None is fv's own order.
         store: folder in which accepted jobs outlive the process; `recover` takes them on again. One engine at a time
             uses a folder.
         every_s: with a store, a crash repeats at most the longer of one step and this many seconds of a job's steps.
@@ -55,6 +62,8 @@ class AsyncEngine:
         models: Any = (),
         *,
         accepted: int = ACCEPTED,
+        backlog_s: float | None = None,
+        policy: Callable[[StepTimes], Scheduler] | None = None,
         store: str | Path | None = None,
         every_s: float = EVERY_S,
         **engine: Any,
@@ -62,8 +71,11 @@ class AsyncEngine:
         self._accepted = checked_count("accepted", accepted)
         self._engine = Engine(models, **engine)
         self._certified = bool(engine.get("require_certified"))
-        self._pricing = Pricing()
-        self._dispatcher = Dispatcher(self._engine, pricing=self._pricing)
+        times = self._engine.pricing.times
+        joining = Joining(times=times, max_rows=engine.get("max_batch", MAX_BATCH))
+        scheduler = LeastRemaining(joining) if policy is None else policy(times)
+        self._dispatcher = Dispatcher(self._engine, scheduler)
+        self._backlog_s = None if backlog_s is None else checked_seconds("backlog_s", backlog_s)
         self._thread = EngineThread(self._engine, self._dispatcher, self._ended)
         every_s = checked_seconds("every_s", every_s)
         self._keeper = (
@@ -90,8 +102,8 @@ class AsyncEngine:
             deadline_s: seconds from now after which the job is cancelled.
 
         Raises:
-            ResourceError: FV410, as many jobs as are accepted at once are on their way. RunError: FV506, the engine
-                is draining, closed or was not entered. FvError: whatever refuses the request.
+            ResourceError: FV410, as many jobs, or seconds of work, as are accepted at once are on their way. RunError:
+                FV506, the engine is draining, closed or was not entered. FvError: whatever refuses the request.
         """
         loop = asyncio.get_running_loop()
         deadline_s = None if deadline_s is None else checked_seconds("deadline_s", deadline_s)
@@ -176,13 +188,15 @@ class AsyncEngine:
     ) -> AsyncJob:
         self._require_open()
         if len(self._jobs) >= self._accepted:
-            raise _full(self._accepted)
+            raise _full(len(self._jobs), "jobs are on their way, which is as many as this engine accepts")
         resting = self._resting(request, numerics)
+        seconds = self._engine.quote(resting.header).eta_s or 0.0
+        self._check_backlog(seconds)
         kept = None
         if self._keeper is not None:
             kept = self._keeper.accept(resting.header.request_id, terms, resting)
         try:
-            return self._take_on(resting, terms, kept, loop, ())
+            return self._take_on(resting, terms, kept, loop, (), seconds=seconds)
         except FvError:
             if self._keeper is not None:
                 self._keeper.store.end(resting.header.request_id)
@@ -200,6 +214,12 @@ class AsyncEngine:
             model = resting.header.request.model
             self._thread.ask(lambda: self._engine.instance(model)).result()  # loads what it compares
         return resting
+
+    def _check_backlog(self, seconds: float) -> None:
+        ahead = [job.left_s for job in tuple(self._jobs.values())]
+        if self._backlog_s is not None and ahead and sum(ahead) + seconds > self._backlog_s:
+            rule = f"seconds of work are on their way, and this request is {seconds:.1f} more"
+            raise _full(round(sum(ahead), 1), rule, f"at most {self._backlog_s:g} seconds of work")
 
     def _recover(self, loop: asyncio.AbstractEventLoop) -> list[AsyncJob]:
         if self._keeper is None:
@@ -241,9 +261,12 @@ class AsyncEngine:
         kept: KeptJob | None,
         loop: asyncio.AbstractEventLoop,
         told: Sequence[MediaChunk],
+        *,
+        seconds: float = 0.0,
     ) -> AsyncJob:
         cancel = CancelScope(deadline=terms.monotonic_deadline())
         job = AsyncJob(resting.header.request_id, cancel, loop, told=told, woken=self._thread.wake)
+        job.expect(None, seconds)
         with self._gate:
             self._require_open()
             self._jobs[job.id] = job
@@ -263,12 +286,10 @@ class AsyncEngine:
         cancel: CancelScope,
     ) -> None:
         """On the engine's thread."""
-        request, tell = resting.header.request, job.tell
+        tell = job.tell
         try:
-            instance = self._engine.instance(request.model)
-            steps = self._pricing.steps(
-                instance.card, request, dtype=str(instance.dtype), device=str(instance.device)
-            )
+            self._engine.instance(resting.header.request.model)
+            quote = self._engine.quote(resting.header)
         except Exception as error:
             fault = unforeseen(error, f"the start of job {job.id}")
             tell(Failed(request_id=job.id, code=fault.code, message=fault.message))
@@ -276,10 +297,9 @@ class AsyncEngine:
             return
         self._dispatcher.add(
             Entry(
-                id=job.id, resting=resting, steps=steps, priority=priority, arrived=time.monotonic(),
-                cost=self._pricing.left(steps, {}), cancel=cancel, pricing=self._pricing,
-                tell=tell if kept is None else partial(kept.tell, tell=tell), lags=lambda: job.lags, kept=kept,
-                done={one.node: one.total for one in steps if one.node in resting.header.finished},
+                id=job.id, resting=resting, quote=quote, turn=resting.header.turn, priority=priority,
+                arrived=time.monotonic(), cancel=cancel, tell=tell if kept is None else partial(kept.tell, tell=tell),
+                lags=lambda: job.lags, expect=job.expect, kept=kept,
             )
         )  # fmt: skip
 
@@ -334,11 +354,12 @@ def _unstored() -> RequestError:
     )
 
 
-def _full(most: int) -> ResourceError:
+def _full(value: float, rule: str, legal: str = "") -> ResourceError:
     return ResourceError(
         "FV410",
         name="queue",
-        value=most,
-        rule="jobs are on their way, which is as many as this engine accepts",
-        remedy="Try again when one has ended, or make the engine with a larger `accepted`.",
+        value=value,
+        rule=rule,
+        legal=legal,
+        remedy="Try again when one has ended, or make the engine with a larger `accepted` or `backlog_s`.",
     )

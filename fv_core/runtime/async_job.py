@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar
 
@@ -48,6 +49,9 @@ class AsyncJob:
         self._over = False
         self._clip: asyncio.Future[Clip] = loop.create_future()
         self._clip.add_done_callback(_retrieved)
+        self._ends: float | None = None
+        self.left_s = 0.0
+        """Seconds of the device that it is predicted to take still, 0 where that is not known."""
 
     @property
     def done(self) -> bool:
@@ -62,6 +66,17 @@ class AsyncJob:
     def chunks(self) -> tuple[MediaChunk, ...]:
         """What is final of its clip, in order, and stays so however it ends; of before a restart too."""
         return tuple(self._chunks)
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds until the clip is expected, with who goes before it and nobody who comes later; 0 when it is done.
+
+        What sharing saves is not in it. None while it waits or runs with steps of a kind, its own or of who goes before
+        it, that was never measured on this machine.
+        """
+        if self.done:
+            return 0.0
+        return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
     def cancel(self) -> None:
         """Ends the job before its next component call. Cancelling one that is done changes nothing."""
@@ -100,6 +115,10 @@ class AsyncJob:
     def lags(self) -> bool:
         """Whether it is to wait for its reader; asked by the engine's thread."""
         return self._readers > 0 and not self._awaiting and self._sent - self._read >= AHEAD
+
+    def expect(self, ends: float | None, left_s: float) -> None:
+        """Takes from the engine's threads when it should end, as `time.monotonic` counts, and what is left of it."""
+        self._ends, self.left_s = ends, left_s
 
     def tell(self, event: RequestEvent) -> None:
         """Takes an event from the engine's threads."""

@@ -6,23 +6,26 @@ Who waits, for its reader or for the disk, takes no step, and the others go on.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from fv_core.errors import Cancelled, FvError
-from fv_core.request import CancelScope, Failed, Finished, Priority, RequestEvent, StepDone
+from fv_core.request import CancelScope, Failed, Finished, Priority
 from fv_core.runtime.faults import unforeseen
 from fv_core.runtime.job import Job, Observer, advance
 from fv_core.runtime.scheduler.contract import Scheduler
-from fv_core.runtime.scheduler.joining import Joining
-from fv_core.runtime.scheduler.pricing import NodeSteps, Pricing
-from fv_core.runtime.scheduler.remaining import LeastRemaining, rank
+from fv_core.runtime.scheduler.pricing import Quote
+from fv_core.runtime.scheduler.remaining import rank
 from fv_core.runtime.snapshots.keeper import KeptJob
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.runtime.together import NO_ROOM_NOW
+
+FORETELLS_S: Final = 0.5
+"""Seconds between two times that running jobs are told when they should end."""
 
 
 class Starts(Protocol):
@@ -39,24 +42,25 @@ class Starts(Protocol):
 class Entry:
     """A job from its acceptance to its end; a `Candidate` of the scheduler.
 
-    Either `job` runs or `resting` is what it was when it last ran.
+    Either `job` runs or `resting` is what it was when it last ran. `quote` is the job's while it runs.
 
     Args:
         lags: whether it is to wait for whoever reads its events.
+        expect: hears when it should end, on the dispatcher's clock (None: nobody knows), and the seconds left of it.
         kept: it in the store, where there is one.
         step_s: what its last step took, with those that took it along.
     """
 
     id: str
     resting: RequestSnapshot | None
-    steps: Sequence[NodeSteps]
+    quote: Quote
+    turn: str
     priority: Priority
     arrived: float
-    cost: float
     cancel: CancelScope
-    pricing: Pricing
     tell: Observer
     lags: Callable[[], bool]
+    expect: Callable[[float | None, float], None]
     kept: KeptJob | None = None
     job: Job | None = None
     announced: bool = False
@@ -64,9 +68,6 @@ class Entry:
     served: float = 0.0
     step_s: float = 0.0
     rows: int = 1
-    done: dict[str, int] = field(default_factory=dict)
-    turn: str = ""
-    last_s: float = 0.0
 
     @property
     def over(self) -> bool:
@@ -80,27 +81,21 @@ class Entry:
     @property
     def next_s(self) -> float:
         """What its next step may take: as it is predicted, or as long as the last one."""
-        return max(self.step_s, self.pricing.times.step_seconds(self.key, 1))
+        return max(self.step_s, self.quote.step_s(self.turn) if self.turn else 0.0)
+
+    @property
+    def cost(self) -> float:
+        """As it is predicted now: who was accepted before anything was measured waits no longer for it."""
+        return self.quote.cost
 
     @property
     def remaining(self) -> float:
-        return self.pricing.left(self.steps, self.done)
+        return self.quote.remaining
 
     @property
     def key(self) -> Hashable:
-        """That of the node whose turn it is."""
-        return self.node.key
-
-    @property
-    def node(self) -> NodeSteps:
-        return next((one for one in self.steps if one.node == self.turn), self.steps[0])
-
-    def observe(self, event: RequestEvent) -> None:
-        """Follows the job, and hands its events on."""
-        if isinstance(event, StepDone):
-            self.done[event.node] = event.step
-            self.last_s = event.seconds
-        self.tell(event)
+        """That of the node whose turn it is; None where all are done, as of a job that only its clip is wanted of."""
+        return self.quote.key(self.turn) if self.turn else None
 
 
 class Dispatcher:
@@ -109,16 +104,15 @@ class Dispatcher:
     def __init__(
         self,
         engine: Starts,
+        scheduler: Scheduler,
         *,
-        pricing: Pricing,
-        scheduler: Scheduler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
-        self._pricing = pricing
-        self._scheduler = scheduler or LeastRemaining(Joining(times=pricing.times))
+        self._scheduler = scheduler
         self._clock = clock
         self._entries: list[Entry] = []
+        self._foretold = -math.inf
         self.idle = False
         """Whether nobody could take a step in the last round."""
 
@@ -130,6 +124,7 @@ class Dispatcher:
     def add(self, entry: Entry) -> None:
         """Takes a job on."""
         self._entries.append(entry)
+        self._foretell()
 
     def deadline(self) -> float | None:
         """The next moment at which a job is to end by itself, in seconds of `time.monotonic`."""
@@ -148,7 +143,18 @@ class Dispatcher:
             self._step(chosen)
         ended = tuple(entry for entry in self._entries if entry.over)
         self._entries = [entry for entry in self._entries if not entry.over]
+        if ended or self._clock() - self._foretold >= FORETELLS_S:
+            self._foretell()
         return ended
+
+    def _foretell(self) -> None:
+        """Tells each job when it should end: who ranks before it goes first, and nobody comes or shares forwards."""
+        ends: float | None = self._clock()
+        self._foretold = self._clock()
+        for entry in sorted(self._entries, key=rank):
+            left = entry.quote.eta_s
+            ends = None if ends is None or left is None else ends + left
+            entry.expect(ends, left or 0.0)
 
     def _runnable(self) -> list[Entry]:
         """Those who step next, all of them running; the first has made itself room where that was needed."""
@@ -166,7 +172,7 @@ class Dispatcher:
         while entry.job is None and entry.error is None:
             assert entry.resting is not None
             try:
-                entry.job = self._engine.resume(entry.resting, cancel=entry.cancel, observer=entry.observe)
+                entry.job = self._engine.resume(entry.resting, cancel=entry.cancel, observer=entry.tell)
             except Exception as error:
                 fault = unforeseen(error, f"the start of job {entry.id}")
                 if fault.code != NO_ROOM_NOW:
@@ -177,7 +183,7 @@ class Dispatcher:
                     self._fail(entry, fault)
                 continue
             self._announce(entry, entry.job)
-            entry.resting, entry.turn = None, entry.job.run.turn
+            entry.resting, entry.quote, entry.turn = None, entry.job.quote, entry.job.run.turn
         return not entry.over
 
     def _announce(self, entry: Entry, job: Job) -> None:
@@ -206,7 +212,7 @@ class Dispatcher:
         return True
 
     def _step(self, chosen: Sequence[Entry]) -> None:
-        node, began = chosen[0].node, self._clock()
+        began = self._clock()
         advance([entry.job for entry in chosen if entry.job is not None])
         seconds = self._clock() - began
         for entry in chosen:
@@ -218,8 +224,6 @@ class Dispatcher:
                 entry.turn = entry.job.run.turn
                 if entry.kept is not None and entry.kept.due(entry.served, entry.next_s):
                     entry.kept.put(partial(self._engine.snapshot, entry.job), entry.served)
-        if all(entry.error is None for entry in chosen):
-            self._pricing.observe(node.key, len(chosen), sum(entry.last_s for entry in chosen))
         self._scheduler.ran(chosen, seconds)
 
     def _running(self) -> list[Entry]:

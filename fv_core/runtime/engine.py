@@ -38,10 +38,12 @@ from fv_core.runtime.requests.resolve import Settled
 from fv_core.runtime.residency import Residency, SleepIn
 from fv_core.runtime.results import finished_clip
 from fv_core.runtime.run import RequestRun
+from fv_core.runtime.scheduler.book import CostBook
+from fv_core.runtime.scheduler.pricing import Pricing, Quote
 from fv_core.runtime.scope import RequestScope, over
 from fv_core.runtime.snapshots import snapshot
 from fv_core.runtime.snapshots.resumable import check_fits, header_of
-from fv_core.runtime.snapshots.snapshot import RequestSnapshot
+from fv_core.runtime.snapshots.snapshot import RequestSnapshot, SnapshotHeader
 from fv_core.runtime.stores import Counters, Stores
 from fv_core.runtime.together import Result, Together
 
@@ -115,6 +117,7 @@ class Engine:
             stores=self._stores,
             adapters=self._adapters,
         )
+        self.pricing = Pricing(CostBook())
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(3)  # a request that is resumed elsewhere keeps its id
         self._closed = False
@@ -126,8 +129,10 @@ class Engine:
             RequestError: a value is not legal, or an adapter does not bind.
         """
         card, settled = self._settled(request)
-        plan, _ = self._planned(settled.request, self._residency.sketch(card))
-        return replace(plan, offload=self._residency.offload(card).value)
+        instance = self._residency.sketch(card)
+        plan, _ = self._planned(settled.request, instance)
+        seconds = self.pricing.quote(instance, plan.request).eta_s
+        return replace(plan, offload=instance.offload.value, seconds=seconds)
 
     def run(
         self, request: Request, *, cancel: CancelScope | None = None, observer: Observer | None = None
@@ -196,6 +201,7 @@ class Engine:
         plan, stack = self._planned(settled.request, instance)
         job = self._job(self._new_id(), plan, instance, stack, cancel, observer, settled.inputs.contents)
         with closing_on_error(job):
+            job.run.notes += self.pricing.notes()
             job.announce()
         return job
 
@@ -248,8 +254,10 @@ class Engine:
         job = self._job(header.request_id, plan, instance, stack, cancel, observer)
         with closing_on_error(job):
             snapshot.restore(job.run, taken)
+        job.quote = self.quote(header)
         changed = differences(header.environment, environment(instance.card, instance.device))
         job.run.notes += tuple(f"resumed in another environment: {difference}" for difference in changed)
+        job.run.notes += self.pricing.notes()
         return job
 
     def clip(self, job: Job) -> Clip:
@@ -262,7 +270,14 @@ class Engine:
             raise job.error
         if not job.done:
             raise over(job.run.id, "has no clip yet: it is not done")
+        self.pricing.keep()
+        job.run.notes += self.pricing.notes()
         return finished_clip(job, self._intake.extensions)
+
+    def quote(self, header: SnapshotHeader) -> Quote:
+        """What the request of a snapshot is predicted to take, none of its open nodes begun; for any thread."""
+        instance = self._residency.described(self._card(header.request.model))
+        return self.pricing.quote(instance, header.request, finished=header.finished)
 
     def instance(self, model_id: str) -> ModelInstance:
         """The resident instance of a model, made now if it is not (its components still load when needed)."""
@@ -322,6 +337,9 @@ class Engine:
     def close(self) -> None:
         """Drops weights and caches and what open jobs hold, which end with FV506; closing twice is the same as once."""
         self._closed = True
+        self.pricing.keep(
+            now=True
+        )  # what fails was told with a clip, or is lost as in a process that is killed
         self._stores.close()
         self._residency.close()
         self._adapters.clear()
@@ -371,7 +389,8 @@ class Engine:
         except BaseException:
             scope.close()
             raise
-        return Job(run, observer)
+        quote = self.pricing.quote(instance, plan.request)
+        return Job(run, quote, observer)
 
     def _run(
         self,

@@ -34,6 +34,7 @@ class RunPlan:
         offload: what the engine would do.
         adapters: what each adapter of the request would alter.
         adapter_bytes: of all of them on the device.
+        seconds: of computing, loading apart; None until all kinds of its steps have been measured on this machine.
     """
 
     request: ResolvedRequest
@@ -45,6 +46,7 @@ class RunPlan:
     offload: str
     adapters: tuple[BoundAdapter, ...] = ()
     adapter_bytes: int = 0
+    seconds: float | None = None
 
     @property
     def working_bytes(self) -> int:

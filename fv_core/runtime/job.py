@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -18,6 +19,7 @@ from fv_core.runtime.execution.executor import Executed, execute_timed
 from fv_core.runtime.faults import as_fv_error
 from fv_core.runtime.instance import closed
 from fv_core.runtime.run import RequestRun
+from fv_core.runtime.scheduler.pricing import Quote, StepKey
 from fv_core.runtime.scope import over
 
 Observer: TypeAlias = Callable[[RequestEvent], None]
@@ -26,8 +28,9 @@ Observer: TypeAlias = Callable[[RequestEvent], None]
 class Job:
     """One request on its way. It ends with `error` None or not; `close` gives back everything it holds."""
 
-    def __init__(self, run: RequestRun, observer: Observer | None = None) -> None:
+    def __init__(self, run: RequestRun, quote: Quote, observer: Observer | None = None) -> None:
         self.run = run
+        self.quote = quote
         self.error: FvError | None = None
         self.seconds = 0.0
         self._observer = observer
@@ -36,6 +39,11 @@ class Job:
     @property
     def done(self) -> bool:
         return self.error is not None or self.run.done
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds to its end if it goes on alone; None until steps of all kinds that are left were measured here."""
+        return None if self.error is not None else self.quote.eta_s
 
     def announce(self) -> None:
         """Tells the observer that the request was accepted."""
@@ -95,6 +103,7 @@ class Job:
             self.fail(as_fv_error(error, f"loop of node {node.id}", _came_back(work, result)))
             return
         self.seconds += seconds
+        self.quote.did(node.id, work.plan.step + 1, last=node.id in self.run.finished)
         self._tell_step(node.id, node.label, work, seconds, round_s)
         for chunk in chunks:
             self._tell(chunk)
@@ -126,6 +135,7 @@ class Job:
                 total=plan.total,
                 seconds=seconds,
                 eta_s=mean * (plan.total - plan.step - 1),
+                left_s=self.quote.eta_s,
             )
         )
 
@@ -176,8 +186,24 @@ def advance(jobs: Sequence[Job]) -> None:
     """
     for job in jobs:
         job.require_going()
-    works = [(job, work) for job in jobs if (work := job.work()) is not None]
-    done = execute_timed([work for _, work in works])
+    began = time.perf_counter()
+    works = [(job, job.run.current.id, work) for job in jobs if (work := job.work()) is not None]
+    loops_s = time.perf_counter() - began
+    done = execute_timed([work for *_, work in works])
     round_s = sum(one.seconds for one in done)
-    for (job, work), executed in zip(works, done, strict=True):
+    began = time.perf_counter()
+    for (job, _, work), executed in zip(works, done, strict=True):
         job.accept(work, executed, round_s)
+    loops_s += time.perf_counter() - began
+    _learn([(job, node, one.seconds) for (job, node, _), one in zip(works, done, strict=True)], loops_s)
+
+
+def _learn(taken: Sequence[tuple[Job, str, float]], loops_s: float) -> None:
+    """Tells what steps of each kind lasted, with an equal share each of what the loops took beside their calls."""
+    alike: dict[StepKey, list[tuple[Job, str, float]]] = {}
+    for job, node, seconds in taken:
+        if job.error is None:
+            alike.setdefault(job.quote.key(node), []).append((job, node, seconds + loops_s / len(taken)))
+    for together in alike.values():
+        job, node, _ = together[0]
+        job.quote.took(node, len(together), sum(seconds for *_, seconds in together))

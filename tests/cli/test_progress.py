@@ -8,6 +8,7 @@ import pty
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -77,6 +78,18 @@ def test_a_terminal_shows_nodes_steps_pace_and_time_left(on_terminal: OnTerminal
     assert (out, "out.npy" in text) == ("out.npy\n", False)
     assert text.endswith("for --model wan21/t2v-1.3b\r\n")
     assert "\x1b[?25h" in drawn  # the cursor is back
+
+
+def test_the_time_left_of_the_run_is_shown_once_its_steps_were_measured(
+    on_terminal: OnTerminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FV_HOME", str(tmp_path / "fv"))
+    left = r"wan21/tiny +\S+ \d+/\d+ 0:00:\d\d, 0:00:\d\d left"
+    first, second = (
+        re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_terminal(*SHORT, "--force")[1]) for _ in range(2)
+    )
+    assert not re.search(left, first.split("  decode")[0])
+    assert re.search(left, second.split("  decode")[0])
 
 
 def test_several_clips_are_counted(on_terminal: OnTerminal) -> None:

@@ -28,6 +28,7 @@ from fv_core.runtime.async_job import AsyncJob
 from fv_core.runtime.gain import Always
 from fv_core.runtime.job import Job
 from fv_core.runtime.records import provenance
+from fv_core.runtime.scheduler.baselines import Fifo
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
 Ask = Callable[..., Request]
@@ -371,3 +372,70 @@ def test_two_engines_do_not_share_a_store(ask: Ask, tmp_path: Path) -> None:
             await (await engine.submit(ask())).result()
 
     asyncio.run(main())
+
+
+def test_a_job_tells_when_it_should_end_once_its_steps_were_measured(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FV_HOME", str(tmp_path))
+
+    async def main() -> None:
+        async with made() as engine:
+            first = await engine.submit(ask(steps=3))
+            assert first.eta is None
+            await first.result()
+            assert first.eta == 0.0
+            slow = await engine.submit(ask(steps=400, seed=2), priority=Priority.BATCH)
+            quick = await engine.submit(ask(steps=3, seed=3))
+            async for event in quick:
+                assert isinstance(event, Started)
+                break
+            assert slow.eta is not None and quick.eta is not None
+            assert slow.eta > 5 * quick.eta  # it is last, and the quick one is ahead of it
+            early = slow.eta
+            await quick.result()
+            async for event in slow:
+                if isinstance(event, StepDone) and event.step == 300:
+                    break
+            assert slow.eta < early
+            slow.cancel()
+
+    asyncio.run(main())
+
+
+def test_no_more_seconds_of_work_are_let_in_than_is_stated(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FV_HOME", str(tmp_path))
+
+    async def main() -> None:
+        async with made(backlog_s=1e-6) as engine:
+            for _ in range(2):  # nothing was measured at first, and later it is the only one
+                await (await engine.submit(ask(steps=3))).result()
+            going = await engine.submit(ask(steps=400))
+            with pytest.raises(FvError, match="at most 1e-06 seconds of work") as refused:
+                await engine.submit(ask(steps=3))
+            assert refused.value.code == "FV410"
+            going.cancel()
+            assert await code_of(going) == "FV510"
+
+    asyncio.run(main())
+
+
+def test_another_policy_orders_the_steps(ask: Ask) -> None:
+    """First come, first served, where fv's own order would let the first one go last."""
+    ended: list[int] = []
+
+    async def ends(job: AsyncJob, seed: int) -> None:
+        await job.result()
+        ended.append(seed)
+
+    async def main() -> None:
+        async with made(policy=lambda times: Fifo()) as engine:
+            jobs = [
+                await engine.submit(ask(seed=seed, steps=steps)) for seed, steps in ((1, 30), (2, 2), (3, 9))
+            ]
+            await asyncio.gather(*(ends(job, seed) for seed, job in enumerate(jobs, start=1)))
+
+    asyncio.run(main())
+    assert ended == [1, 2, 3]

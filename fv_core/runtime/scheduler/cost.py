@@ -3,27 +3,52 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 LEARNS: Final = 0.1
-"""What a measurement counts against those before it."""
+"""What a measurement counts against those before it, once there are ten."""
 GROWS: Final = 0.5
 """The part of a step that is taken to grow with its rows, where one size alone was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean:
+    """Mean seconds of `count` steps of so many rows."""
+
+    rows: int
+    seconds: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """All that is known of a key: `share` is the part of the steps that there could be that are usually taken."""
+
+    means: tuple[Mean, ...]
+    share: float = 1.0
 
 
 class _Sizes:
     """Mean seconds by number of rows. A size keeps its mean however long only others are measured."""
 
-    def __init__(self) -> None:
-        self._means: dict[int, float] = {}
-        self._rows: list[int] = []
+    def __init__(self, learned: Learned | None = None) -> None:
+        known = () if learned is None else learned.means
+        self._means = {one.rows: one.seconds for one in known}
+        self._counts = {one.rows: one.count for one in known}
+        self._rows = sorted(self._means)
+        self.share = 1.0 if learned is None else learned.share
 
     def add(self, rows: int, seconds: float) -> None:
-        if rows not in self._means:
+        count = self._counts.get(rows, 0)
+        # The first of all paid for what is prepared once, so the second takes its place.
+        rate = 1.0 if count < 2 else max(LEARNS, 1 / count)
+        mean = self._means.get(rows, seconds)
+        self._means[rows] = mean + rate * (seconds - mean)
+        self._counts[rows] = count + 1
+        if count == 0:  # last of all, for another thread may look meanwhile
             self._rows.insert(bisect(self._rows, rows), rows)
-            self._means[rows] = seconds
-        self._means[rows] += LEARNS * (seconds - self._means[rows])
 
     def at(self, rows: int) -> float:
         if rows in self._means:
@@ -35,6 +60,10 @@ class _Sizes:
             return (1 - part) * self._means[low] + part * self._means[high]
         nearest = self._rows[0 if above == 0 else -1]
         return self._means[nearest] * (1 - GROWS + GROWS * rows / nearest)
+
+    def learned(self) -> Learned:
+        means = (Mean(rows=r, seconds=self._means[r], count=self._counts[r]) for r in self._rows)
+        return Learned(means=tuple(means), share=self.share)
 
 
 class CostModel:
@@ -52,7 +81,30 @@ class CostModel:
         """Takes in what a step took."""
         self._sizes.setdefault(key, _Sizes()).add(rows, seconds)
 
+    def ended(self, key: Hashable, share: float) -> None:
+        """Takes in which part of the steps that there could be were taken, of a key that was measured."""
+        sizes = self._sizes[key]
+        sizes.share += LEARNS * (share - sizes.share)
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether a step of this key was ever measured."""
+        return key in self._sizes
+
     def step_seconds(self, key: Hashable, rows: int) -> float:
         """Predicted seconds of a step of so many rows."""
         sizes = self._sizes.get(key)
         return self._prior(key) * (1 - GROWS + GROWS * rows) if sizes is None else sizes.at(rows)
+
+    def share(self, key: Hashable) -> float:
+        """The part of the steps that there could be that are expected to be taken, 0 to 1."""
+        sizes = self._sizes.get(key)
+        return 1.0 if sizes is None else sizes.share
+
+    def restore(self, key: Hashable, learned: Learned) -> None:
+        """Begins from what another process learned of a key, unless it was measured here."""
+        self._sizes.setdefault(key, _Sizes(learned))
+
+    def learned(self) -> Iterator[tuple[Hashable, Learned]]:
+        """What is known of each key, in the order in which they were met."""
+        for key, sizes in self._sizes.items():
+            yield key, sizes.learned()

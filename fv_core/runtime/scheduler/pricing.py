@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from fv_core.card import ModelCard
-from fv_core.program import LoopNode, Node
-from fv_core.request import Numerics, ResolvedRequest, Size
+from fv_core.errors import FvError
+from fv_core.program import Node
+from fv_core.request import Environment, ResolvedRequest
+from fv_core.runtime.environment import environment, environment_hash
 from fv_core.runtime.estimate import component_ids
-from fv_core.runtime.requests.params import build_loops
+from fv_core.runtime.instance import ModelInstance
+from fv_core.runtime.scheduler.book import CostBook, Entry, Shape
 from fv_core.runtime.scheduler.cost import LEARNS, CostModel
 
 SLOW: Final = 1e-10
 """Seconds per multiplication before anything was measured: a small CPU."""
+EVERY_S: Final = 10.0
+"""Seconds between two times that what was learned is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepKey:
     """What makes two steps alike: they take the same time, and may share a forward.
 
-    `work` is a rough count of multiplications, from which the first guess for a shape is made.
+    `card` is the card's digest, `machine` the hash of its environment.
     """
 
-    model: str
-    node: str
-    size: Size
-    frames: int
-    numerics: Numerics
-    dtype: str
-    device: str
-    work: float
+    card: str
+    machine: str
+    shape: Shape
+    work: float = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,55 +47,189 @@ class NodeSteps:
     total: int
 
 
+class Quote:
+    """What one request is predicted to take, in seconds of the device, while nothing shares its forwards.
+
+    Args:
+        finished: nodes that are done.
+    """
+
+    def __init__(self, pricing: Pricing, steps: Sequence[NodeSteps], finished: Sequence[str] = ()) -> None:
+        self._pricing = pricing
+        self.steps = {one.node: one for one in steps}
+        self._done = dict.fromkeys(self.steps, 0)
+        self._left = {one.node: one for one in steps if one.node not in finished}
+
+    @property
+    def cost(self) -> float:
+        """Of all of it."""
+        return sum(self._pricing.seconds(one, 0) for one in self.steps.values())
+
+    @property
+    def remaining(self) -> float:
+        """Of what is left."""
+        return sum(self._pricing.seconds(one, self._done[name]) for name, one in self._left.items())
+
+    @property
+    def eta_s(self) -> float | None:
+        """As `remaining`; None until all kinds of steps that are left have been measured on this machine."""
+        knows = self._pricing.times.knows
+        return self.remaining if all(knows(one.key) for one in self._left.values()) else None
+
+    def key(self, node: str) -> StepKey:
+        """Of the steps of a node."""
+        return self.steps[node].key
+
+    def step_s(self, node: str) -> float:
+        """Predicted seconds of a step of a node, alone."""
+        return self._pricing.times.step_seconds(self.key(node), 1)
+
+    def took(self, node: str, jobs: int, seconds: float) -> None:
+        """Learns what a step of a node lasted that so many jobs took together."""
+        self._pricing.observe(self.key(node), jobs, seconds)
+
+    def did(self, node: str, step: int, *, last: bool) -> None:
+        """Follows the request: so many steps of a node are done, or all that it took."""
+        self._done[node] = step
+        if last and (one := self._left.pop(node, None)) is not None:
+            self._pricing.ended(one.key, step / one.total)
+
+
 class Pricing:
-    """Prices requests in predicted seconds and learns from every step."""
+    """Prices requests in predicted seconds and learns from every step.
 
-    def __init__(self) -> None:
-        self._per_work = SLOW
+    Args:
+        book: outlives the process; without one everything is learned anew.
+    """
+
+    def __init__(self, book: CostBook | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.times = CostModel(prior=self._guess)
+        self._book = book
+        self._clock = clock
+        self._rates: dict[str, float] = {}
+        self._pages: dict[tuple[str, str], tuple[str, Environment]] = {}
+        self._notes: list[str] = []
+        self._written = -math.inf
+        self._unwritten = False
+        self._lock = threading.Lock()  # requests are priced beside the steps
 
-    def steps(
-        self, card: ModelCard, request: ResolvedRequest, *, dtype: str, device: str
-    ) -> tuple[NodeSteps, ...]:
-        """The nodes that the request runs, in the program's order."""
-        loops = build_loops(card)
+    def quote(
+        self, instance: ModelInstance, request: ResolvedRequest, *, finished: Sequence[str] = ()
+    ) -> Quote:
+        """The price of a request on an instance.
+
+        Args:
+            finished: ids of the nodes that are done.
+        """
+        machine = self._open(instance)
+        card = instance.card
         latent = card.geometry(request.size, request.frames).latent
-        return tuple(
+        positions = max(1, math.prod(latent[1:]))  # a text has no frames
+        steps = [
             NodeSteps(
                 node=node.id,
                 key=StepKey(
-                    model=card.model_id,
-                    node=node.id,
-                    size=request.size,
-                    frames=request.frames,
-                    numerics=request.numerics,
-                    dtype=dtype,
-                    device=device,
-                    work=float(
-                        max(1, math.prod(latent[1:])) * _parameters(card, node)
-                    ),  # a text has no frames
+                    card=instance.digest,
+                    machine=machine,
+                    shape=_shape(instance, request, node),
+                    work=float(positions * _parameters(instance, node)),
                 ),
-                total=loops[node.loop].total(request) if isinstance(node, LoopNode) else 1,
+                total=instance.loop_of(node).total(request),
             )
             for node in card.programs[request.task].active(request)
-        )
+        ]
+        return Quote(self, steps, finished)
+
+    def seconds(self, one: NodeSteps, done: int) -> float:
+        """Predicted seconds of the steps of a node that are left, alone; at least one is, as the node goes on."""
+        expected = max(one.total * self.times.share(one.key), done + 1)
+        return (min(expected, one.total) - done) * self.times.step_seconds(one.key, 1)
 
     def observe(self, key: StepKey, jobs: int, seconds: float) -> None:
         """Takes in what a step that so many jobs took together lasted."""
-        self.times.observe(key, jobs, seconds)
-        self._per_work += LEARNS * (seconds / jobs / key.work - self._per_work)
+        with self._lock:
+            self.times.observe(key, jobs, seconds)
+            self._rate(key, seconds / jobs)
+            self._unwritten = True
 
-    def left(self, steps: Sequence[NodeSteps], done: Mapping[str, int]) -> float:
-        """Predicted seconds of what is left, alone; `done` counts the steps of each node that has begun."""
-        return sum(
-            (one.total - min(done.get(one.node, 0), one.total)) * self.times.step_seconds(one.key, 1)
-            for one in steps
-        )
+    def ended(self, key: StepKey, share: float) -> None:
+        """Takes in which part of its steps a node took."""
+        if self.times.knows(key):
+            self.times.ended(key, share)
+
+    def keep(self, *, now: bool = False) -> None:
+        """Writes what was learned, if that is due, or `now`; what fails is told by `notes`."""
+        if self._book is None or not self._unwritten:
+            return
+        if not now and self._clock() - self._written < EVERY_S:
+            return
+        with self._lock:
+            self._written, self._unwritten = self._clock(), False
+            pages, learned = tuple(self._pages.items()), tuple(self.times.learned())
+        for (card, machine), (model, env) in pages:
+            entries = tuple(
+                Entry(shape=key.shape, work=key.work, learned=known)
+                for key, known in learned
+                if isinstance(key, StepKey) and (key.card, key.machine) == (card, machine)
+            )
+            if not entries:
+                continue
+            try:
+                self._book.write(model, card, env, entries)
+            except FvError as error:
+                self._notes.append(f"what steps take could not be kept for the next run: {error.message}")
+
+    def notes(self) -> tuple[str, ...]:
+        """What went wrong with the book since they were asked for last, a sentence each."""
+        told, self._notes = tuple(self._notes), []
+        return told
+
+    def _open(self, instance: ModelInstance) -> str:
+        """Reads the page of a card on this machine, once; the machine's hash."""
+        env = environment(instance.card, instance.device)
+        page = (instance.digest, environment_hash(env))
+        with self._lock:
+            if page not in self._pages:
+                self._pages[page] = (instance.card.model_id, env)
+                self._restore(page, env)
+        return page[1]
+
+    def _restore(self, page: tuple[str, str], env: Environment) -> None:
+        if self._book is None:
+            return
+        entries, unreadable = self._book.read(page[0], env)
+        if unreadable is not None:
+            self._notes.append(unreadable)
+        for entry in entries:
+            key = StepKey(card=page[0], machine=page[1], shape=entry.shape, work=entry.work)
+            self.times.restore(key, entry.learned)
+            self._rate(key, self.times.step_seconds(key, 1))
+
+    def _rate(self, key: StepKey, seconds: float) -> None:
+        """Learns seconds per multiplication of a node, and of all nodes, for shapes that were never measured."""
+        for kind in (key.shape.node, ""):
+            rate = self._rates.setdefault(kind, seconds / key.work)
+            self._rates[kind] += LEARNS * (seconds / key.work - rate)
 
     def _guess(self, key: Hashable) -> float:
         assert isinstance(key, StepKey)
-        return key.work * self._per_work
+        return key.work * self._rates.get(key.shape.node, self._rates.get("", SLOW))
 
 
-def _parameters(card: ModelCard, node: Node) -> int:
-    return max(1, sum(card.components[one].parameters for one in component_ids(card, node)))
+def _shape(instance: ModelInstance, request: ResolvedRequest, node: Node) -> Shape:
+    stack = "\n".join(f"{one.sha256}:{one.scale!r}" for one in request.adapters)
+    return Shape(
+        node=node.id,
+        size=request.size,
+        frames=request.frames,
+        guided=request.guidance > 1,
+        numerics=request.numerics,
+        dtype=str(instance.dtype).removeprefix("torch."),
+        offload=instance.offload.value,
+        adapters=hashlib.sha256(stack.encode()).hexdigest()[:16] if stack else "",
+    )
+
+
+def _parameters(instance: ModelInstance, node: Node) -> int:
+    components = instance.card.components
+    return max(1, sum(components[one].parameters for one in component_ids(instance.card, node)))
