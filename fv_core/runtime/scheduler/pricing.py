@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from fv_core.errors import FvError
@@ -25,17 +25,18 @@ EVERY_S: Final = 10.0
 """Seconds between two times that what was learned is written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepKey:
     """What makes two steps alike: they take the same time, and may share a forward.
 
-    `card` is the card's digest, `machine` the hash of its environment.
+    `card` is the card's digest, `machine` the hash of its environment. Alike is the same key: each is made once per
+    `Pricing`, because a key is looked up for every job in every round.
     """
 
     card: str
     machine: str
     shape: Shape
-    work: float = field(compare=False)
+    work: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ class Pricing:
         self.times = CostModel(prior=self._guess)
         self._book = book
         self._clock = clock
+        self._keys: dict[tuple[tuple[str, str], Shape], StepKey] = {}
         self._rates: dict[str, float] = {}
         self._pages: dict[tuple[str, str], tuple[str, Environment]] = {}
         self._notes: list[str] = []
@@ -128,11 +130,10 @@ class Pricing:
         steps = [
             NodeSteps(
                 node=node.id,
-                key=StepKey(
-                    card=instance.digest,
-                    machine=machine,
-                    shape=_shape(instance, request, node),
-                    work=float(positions * _parameters(instance, node)),
+                key=self._key(
+                    (instance.digest, machine),
+                    _shape(instance, request, node),
+                    float(positions * _parameters(instance, node)),
                 ),
                 total=instance.loop_of(node).total(request),
             )
@@ -184,6 +185,10 @@ class Pricing:
         told, self._notes = tuple(self._notes), []
         return told
 
+    def _key(self, page: tuple[str, str], shape: Shape, work: float) -> StepKey:
+        key = StepKey(card=page[0], machine=page[1], shape=shape, work=work)
+        return self._keys.setdefault((page, shape), key)
+
     def _open(self, instance: ModelInstance) -> str:
         """Reads the page of a card on this machine, once; the machine's hash."""
         env = environment(instance.card, instance.device)
@@ -201,7 +206,7 @@ class Pricing:
         if unreadable is not None:
             self._notes.append(unreadable)
         for entry in entries:
-            key = StepKey(card=page[0], machine=page[1], shape=entry.shape, work=entry.work)
+            key = self._key(page, entry.shape, entry.work)
             self.times.restore(key, entry.learned)
             self._rate(key, self.times.step_seconds(key, 1))
 
