@@ -131,8 +131,9 @@ class Engine:
         card, settled = self._settled(request)
         instance = self._residency.sketch(card)
         plan, _ = self._planned(settled.request, instance)
-        seconds = self.pricing.quote(instance, plan.request).eta_s
-        return replace(plan, offload=instance.offload.value, seconds=seconds)
+        offload = self._residency.offload(card)
+        seconds = self.pricing.quote(instance, plan.request, offload=offload).eta_s
+        return replace(plan, offload=offload.value, seconds=seconds)
 
     def run(
         self, request: Request, *, cancel: CancelScope | None = None, observer: Observer | None = None

@@ -89,7 +89,7 @@ class Residency:
     def sketch(self, card: ModelCard) -> ModelInstance:
         """An instance that is asked for architectures alone; nothing is made resident."""
         if (known := self._instances.get(card.model_id) or self._sketches.get(card.model_id)) is None:
-            known = self._sketches[card.model_id] = self._bare(card, None, self.offload(card))
+            known = self._sketches[card.model_id] = self._bare(card, None, Offload.NONE)
         return known
 
     def described(self, card: ModelCard) -> ModelInstance:

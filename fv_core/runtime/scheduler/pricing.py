@@ -15,7 +15,7 @@ from fv_core.program import Node
 from fv_core.request import Environment, ResolvedRequest
 from fv_core.runtime.environment import environment, environment_hash
 from fv_core.runtime.estimate import component_ids
-from fv_core.runtime.instance import ModelInstance
+from fv_core.runtime.instance import ModelInstance, Offload
 from fv_core.runtime.scheduler.book import CostBook, Entry, Shape
 from fv_core.runtime.scheduler.cost import LEARNS, CostModel
 
@@ -116,12 +116,18 @@ class Pricing:
         self._lock = threading.Lock()  # requests are priced beside the steps
 
     def quote(
-        self, instance: ModelInstance, request: ResolvedRequest, *, finished: Sequence[str] = ()
+        self,
+        instance: ModelInstance,
+        request: ResolvedRequest,
+        *,
+        finished: Sequence[str] = (),
+        offload: Offload | None = None,
     ) -> Quote:
         """The price of a request on an instance.
 
         Args:
             finished: ids of the nodes that are done.
+            offload: where components would rest, if not as the instance says.
         """
         machine = self._open(instance)
         card = instance.card
@@ -132,7 +138,7 @@ class Pricing:
                 node=node.id,
                 key=self._key(
                     (instance.digest, machine),
-                    _shape(instance, request, node),
+                    _shape(instance, request, node, offload or instance.offload),
                     float(positions * _parameters(instance, node)),
                 ),
                 total=instance.loop_of(node).total(request),
@@ -221,7 +227,7 @@ class Pricing:
         return key.work * self._rates.get(key.shape.node, self._rates.get("", SLOW))
 
 
-def _shape(instance: ModelInstance, request: ResolvedRequest, node: Node) -> Shape:
+def _shape(instance: ModelInstance, request: ResolvedRequest, node: Node, offload: Offload) -> Shape:
     stack = "\n".join(f"{one.sha256}:{one.scale!r}" for one in request.adapters)
     return Shape(
         node=node.id,
@@ -230,7 +236,7 @@ def _shape(instance: ModelInstance, request: ResolvedRequest, node: Node) -> Sha
         guided=request.guidance > 1,
         numerics=request.numerics,
         dtype=str(instance.dtype).removeprefix("torch."),
-        offload=instance.offload.value,
+        offload=offload.value,
         adapters=hashlib.sha256(stack.encode()).hexdigest()[:16] if stack else "",
     )
 
