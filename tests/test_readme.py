@@ -24,7 +24,7 @@ from fv_core.plugins import PluginState
 from fv_core.plugins.verdict import STATES
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("docs/plugin-guide.md", "docs/model-author.md", "docs/loop-author.md")
+PAGES = ("docs/plugin-guide.md", "docs/model-author.md", "docs/loop-author.md", "docs/many-requests.md")
 DOCUMENTS = ("README.md", *PAGES)
 PLUGIN_READMES = sorted(ROOT.glob("plugins/*/README.md"))
 MARKED = {
@@ -32,6 +32,7 @@ MARKED = {
     "docs/plugin-guide.md": {"not run": 1, "run with stand-ins": 0, "exits with": 1},
     "docs/model-author.md": {"not run": 0, "run with stand-ins": 0, "exits with": 0},
     "docs/loop-author.md": {"not run": 0, "run with stand-ins": 0, "exits with": 0},
+    "docs/many-requests.md": {"not run": 0, "run with stand-ins": 0, "exits with": 1},
 }
 """How many blocks bear which mark."""
 STAND_INS = {"wan21/t2v-1.3b": "wan21/tiny", 'device="cuda"': 'device="cpu"'}

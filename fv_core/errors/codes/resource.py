@@ -23,7 +23,7 @@ RESOURCE: Final = (
     row(
         "FV404", "caches do not fit", 4, 503, "cache_full",
         "The caches of the request take more of one class than its whole budget (`Engine(cache_bytes=...)`), so it is "
-        "refused before it starts. A model whose card does not state what its caches take (`fv models show ID`) is let "
+        "refused before it starts. A model whose card does not state what its caches take (`--dry-run` tells) is let "
         "in, and fails with this code where the class turns out to be full. The message tells the bytes needed and "
         "available; other requests go on.",
     ),
