@@ -219,6 +219,4 @@ def test_pools_keep_their_budgets_and_counts_whatever_becomes_of_requests(
 ) -> None:
     Requests.engine, Requests.clips = solo
     examples = 60 if request.config.getoption("--soak") else 6
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Requests, settings=settings(max_examples=examples, stateful_step_count=14)
-    )
+    run_state_machine_as_test(Requests, settings=settings(max_examples=examples, stateful_step_count=14))
