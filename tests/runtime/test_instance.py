@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -117,3 +119,24 @@ def test_loop_parameters_are_typed(params: dict[str, str]) -> None:
     with pytest.raises(CardError) as caught:
         build_loop(derive(TINY, loops={**TINY.loops, "denoise": spec}), "denoise")
     assert caught.value.code == "FV206"
+
+
+def test_unloading_forgets_what_the_folder_was_known_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hold other weights by the time that they are loaded again: it is checked, and named, anew."""
+    told = iter(["before", "after"])
+    monkeypatch.setattr("fv_core.runtime.instance.fingerprint", lambda card, folder: next(told))
+    made = instance()
+    made.folder = Path("weights")
+    built: list[str] = []
+
+    def build(component_id: str, *, check_only: bool) -> object:
+        built.append(component_id)
+        return SimpleNamespace(module=nn.Linear(2, 2))
+
+    monkeypatch.setattr(made, "_build", build)
+    for name in ("before", "before", "after"):
+        if name == "after":
+            made.unload("vae")
+        made.check(["vae"])
+        assert made.fingerprint() == name
+    assert built == ["vae", "vae"]
