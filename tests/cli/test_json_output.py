@@ -86,7 +86,7 @@ PLAN = record(
     request=REQUEST, seeds=several(WHOLE), outputs=several(TEXT), device=TEXT, dtype=TEXT, steps=WHOLE,
     weights=maybe(TEXT), weights_missing=maybe(TEXT), weight_bytes=mapping(WHOLE), working_bytes=mapping(maybe(WHOLE)),
     cache_bytes=mapping(WHOLE), peak_bytes=WHOLE, peak_bytes_offloaded=WHOLE, free_bytes=WHOLE, offload=TEXT,
-    adapters=several(BOUND), seconds=maybe(NUMBER),
+    adapters=several(BOUND), adapter_bytes=WHOLE, max_batch=WHOLE, seconds=maybe(NUMBER),
 )  # fmt: skip
 ENVIRONMENT = record(
     device=TEXT, device_name=TEXT, instructions=TEXT, threads=WHOLE, platform=TEXT, versions=mapping(TEXT),
