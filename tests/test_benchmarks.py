@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 KEYS = {"name", "smoke", "met", "figures", "goals", "reached"}
 FIGURES = {
     "batching": {"fast_at_8", "exact_at_8", "exact_over_fast", "two_workers_at_8", "large_fast_at_8"},
+    "overhead": {"together_us", "together_sampler_us", "alone_us", "alone_sampler_us"},
     "scheduling": {
         "A_mean_over_fifo",
         "A_short_p95_over_fifo",

@@ -60,22 +60,22 @@ class Quote:
         self.steps = {one.node: one for one in steps}
         self._done = dict.fromkeys(self.steps, 0)
         self._left = {one.node: one for one in steps if one.node not in finished}
+        self._costs = {one.node: pricing.times.of(one.key) for one in steps}
 
     @property
     def cost(self) -> float:
         """Of all of it."""
-        return sum(self._pricing.seconds(one, 0) for one in self.steps.values())
+        return sum(self._seconds(one, 0) for one in self.steps.values())
 
     @property
     def remaining(self) -> float:
         """Of what is left."""
-        return sum(self._pricing.seconds(one, self._done[name]) for name, one in self._left.items())
+        return sum(self._seconds(one, self._done[name]) for name, one in self._left.items())
 
     @property
     def eta_s(self) -> float | None:
         """As `remaining`; None until all kinds of steps that are left have been measured on this machine."""
-        knows = self._pricing.times.knows
-        return self.remaining if all(knows(one.key) for one in self._left.values()) else None
+        return self.remaining if all(self._costs[name].known for name in self._left) else None
 
     def key(self, node: str) -> StepKey:
         """Of the steps of a node."""
@@ -83,7 +83,7 @@ class Quote:
 
     def step_s(self, node: str) -> float:
         """Predicted seconds of a step of a node, alone."""
-        return self._pricing.times.step_seconds(self.key(node), 1)
+        return self._costs[node].seconds(1)
 
     def took(self, node: str, jobs: int, seconds: float) -> None:
         """Learns what a step of a node lasted that so many jobs took together."""
@@ -94,6 +94,12 @@ class Quote:
         self._done[node] = step
         if last and (one := self._left.pop(node, None)) is not None:
             self._pricing.ended(one.key, step / one.total)
+
+    def _seconds(self, one: NodeSteps, done: int) -> float:
+        """Predicted seconds of the steps of a node that are left, alone; at least one is, as the node goes on."""
+        cost = self._costs[one.node]
+        expected = max(one.total * cost.share, done + 1)
+        return (min(expected, one.total) - done) * cost.seconds(1)
 
 
 class Pricing:
@@ -146,11 +152,6 @@ class Pricing:
             for node in card.programs[request.task].active(request)
         ]
         return Quote(self, steps, finished)
-
-    def seconds(self, one: NodeSteps, done: int) -> float:
-        """Predicted seconds of the steps of a node that are left, alone; at least one is, as the node goes on."""
-        expected = max(one.total * self.times.share(one.key), done + 1)
-        return (min(expected, one.total) - done) * self.times.step_seconds(one.key, 1)
 
     def observe(self, key: StepKey, jobs: int, seconds: float) -> None:
         """Takes in what a step that so many jobs took together lasted."""

@@ -51,11 +51,11 @@ def test_the_first_of_all_pays_for_what_is_prepared_once_and_is_not_averaged_in(
 
 def test_what_is_usually_taken_of_the_steps_is_learned() -> None:
     costs = CostModel(prior=lambda key: 1.0)
-    assert costs.share("k") == 1.0
+    assert costs.of("k").share == 1.0
     costs.observe("k", 1, 1.0)
     for _ in range(60):
         costs.ended("k", 0.25)
-    assert costs.share("k") == pytest.approx(0.25, abs=0.01)
+    assert costs.of("k").share == pytest.approx(0.25, abs=0.01)
 
 
 def test_another_begins_from_what_one_has_learned_but_keeps_what_it_measured() -> None:
@@ -71,6 +71,6 @@ def test_another_begins_from_what_one_has_learned_but_keeps_what_it_measured() -
     other.observe("mine", 1, 5.0)
     for key, learned in known.items():
         other.restore(key, learned)
-    assert (other.step_seconds("k", 4), other.share("k")) == (2.0, 0.95)
+    assert (other.step_seconds("k", 4), other.of("k").share) == (2.0, 0.95)
     assert other.step_seconds("mine", 1) == 5.0
     assert other.knows("k") and not other.knows("unheard of")
