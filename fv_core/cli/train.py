@@ -18,6 +18,8 @@ from fv_core.cli.progress import waiting
 from fv_core.request import CancelScope
 
 if TYPE_CHECKING:
+    from fv_core.training.data.encoded import Filled
+    from fv_core.training.data.report import FileRow
     from fv_core.training.plan import TrainPlan
     from fv_core.training.runlog import StepTold
 
@@ -39,6 +41,12 @@ _PACE_S: Final = 30.0
     allow_from_autoenv=False,
     help="Tell what it would do, with its first gradient.",
 )
+@click.option(
+    "--cache-only",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Compute the latents and embeddings that it needs, and train nothing.",
+)
 @json_option
 @events_option
 @click.pass_obj
@@ -48,6 +56,7 @@ def train(
     overrides: tuple[str, ...],
     resume: str | None,
     dry_run: bool,
+    cache_only: bool,
     as_json: bool,
     as_events: bool,
 ) -> None:
@@ -60,9 +69,14 @@ def train(
     if dry_run:
         _tell_plan(run.plan(config, overrides=overrides), out)
         return
+    if cache_only:
+        _tell_filled(run.fill_cache(config, overrides=overrides, note=out.notice), out)
+        return
     cancel = CancelScope()
     with _showing(out, config.stem) as show, on_interrupt(cancel.cancel, lambda: os._exit(130)):
-        result = run.train(config, overrides=overrides, resume=resume, observer=show, cancel=cancel)
+        result = run.train(
+            config, overrides=overrides, resume=resume, observer=show, note=out.notice, cancel=cancel
+        )
     if as_json or as_events:
         out.document({"run": str(result.folder), "steps": result.steps, "figures": dict(result.metrics)})
     else:
@@ -98,6 +112,14 @@ def _line(told: StepTold) -> str:
     )
 
 
+def _tell_filled(filled: Filled, out: Out) -> None:
+    if out.as_json or out.as_events:
+        counts = {"latents": filled.latents, "embeds": filled.embeds, "found": filled.found}
+        out.document({**counts, "notes": list(filled.notes)})
+    else:
+        out.lines(f"{filled.latents + filled.embeds} computed, {filled.found} found", *filled.notes)
+
+
 def _tell_plan(plan: TrainPlan, out: Out) -> None:
     parameters = {role: dict(components) for role, components in plan.parameters.items()}
     if out.as_json or out.as_events:
@@ -107,15 +129,33 @@ def _tell_plan(plan: TrainPlan, out: Out) -> None:
         ]
         sizes = {"samples_per_step": plan.total, "steps": plan.steps, "epochs": plan.epochs}
         told = {"parameters": parameters, "bytes": plan.bytes, "samples": samples, **sizes}
-        out.document({**told, "first_loss": plan.loss})
+        files = [] if plan.report is None else [_file(row) for row in plan.report.rows]
+        out.document({**told, "first_loss": plan.loss, "files": files})
         return
+    if plan.report is not None:
+        out.lines(*plan.report.lines(), "")
     for role, components in parameters.items():
         trained = ", ".join(f"{name} ({count:,})" for name, count in components.items())
         out.lines(f"{role} trains {trained}")
-    for bucket, count in sorted(plan.samples.items()):
-        out.lines(f"{count} samples of {bucket.frames} frames at {bucket.width}x{bucket.height}")
+    if plan.report is None:
+        for bucket, count in sorted(plan.samples.items()):
+            out.lines(f"{count} samples of {bucket.frames} frames at {bucket.width}x{bucket.height}")
     out.lines(
         f"{plan.steps} steps of {plan.total} samples, {plan.epochs:.1f} epochs",
         f"{human_bytes(plan.bytes)} for weights, gradients and optimizer, activations beside them",
         f"every parameter got a gradient at the first step, whose loss is {plan.loss:.4f}",
     )
+
+
+def _file(row: FileRow) -> dict[str, object]:
+    bucket, size = row.bucket, row.size
+    return {
+        "file": row.file,
+        "kept": bucket is not None,
+        "told": list(row.told),
+        "frames": row.frames,
+        "resampled": row.resampled,
+        "fps": None if row.fps is None else float(row.fps),
+        "size": None if size is None else [size.width, size.height],
+        "bucket": None if bucket is None else [bucket.frames, bucket.height, bucket.width],
+    }

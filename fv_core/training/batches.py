@@ -8,6 +8,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from torch import Tensor
+
 from fv_core.loop.keyed import DrawKey, keyed_uniform
 from fv_core.training.config import DataTable, TrainTable
 from fv_core.training.contract import Batch, Sample, Source
@@ -21,16 +23,24 @@ class Batches:
     Args:
         source: of the samples. data: how it is used. train: how many a step takes.
         ranks: which of how many this one is.
-        empty: what stands for a caption that is dropped.
+        empty: what stands for a caption that is dropped. empty_embeds: its embeddings, where samples have theirs.
     """
 
     def __init__(
-        self, source: Source, data: DataTable, train: TrainTable, ranks: Ranks, *, empty: str
+        self,
+        source: Source,
+        data: DataTable,
+        train: TrainTable,
+        ranks: Ranks,
+        *,
+        empty: str,
+        empty_embeds: Tensor | None = None,
     ) -> None:
         self._source = source
         self._data = data
         self._train = train
         self._empty = empty
+        self._empty_embeds = empty_embeds
         own = train.batch * train.accumulate
         buckets = [source.bucket(index) for index in range(len(source))]
         self._order = Order(buckets, total=own * ranks.count, seed=train.seed, shuffle=data.shuffle)
@@ -74,7 +84,7 @@ class Batches:
         if self._data.caption_dropout:
             key = DrawKey(seed=self._train.seed, purpose="caption dropout", step=step, sample=number)
             if keyed_uniform(key) < self._data.caption_dropout:
-                return replace(sample, caption=self._empty, embeds=None)
+                return replace(sample, caption=self._empty, embeds=self._empty_embeds)
         return sample
 
 

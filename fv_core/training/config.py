@@ -88,11 +88,14 @@ class DataTable:
         name: the kind of source; `fv_core.training.data.SOURCES` lists them.
         shuffle: whether each epoch has an order of its own.
         caption_dropout: how often a caption gives way to the model's negative prompt, in [0, 1]: what guidance needs.
+        cache: where latents and embeddings of a method that takes them are kept: "auto" is fv's own folder, for clips
+            that come from files; "off" computes them whenever they are needed; else a folder.
     """
 
     name: str
     shuffle: bool = True
     caption_dropout: float = 0.0
+    cache: str = "auto"
 
     def __post_init__(self) -> None:
         if not 0 <= self.caption_dropout <= 1:

@@ -214,6 +214,11 @@ class Method(Protocol):
     Config: ClassVar[type]
     content: ClassVar[type[Content]]
 
+    @property
+    def takes_embeds(self) -> bool:
+        """Whether samples of latents may bring their captions' embeddings: not where it trains what makes them."""
+        ...
+
     def roles(self) -> Mapping[str, Mapping[str, nn.Module]]:
         """The modules that each role trains, by component id."""
         ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fv_core.training.config import RunConfig
 from fv_core.training.contract import Bucket
+from fv_core.training.data.report import Report
 from fv_core.training.setup import Setup
 from fv_core.training.trainer import Trainer
 
@@ -21,6 +22,7 @@ class TrainPlan:
         bytes: of weights that are trained, gradients, optimizer and average; activations come on top.
         samples: of an epoch, by bucket. total: of an optimizer step. epochs: that the run takes.
         loss: of the first step.
+        report: of the files that the data is made of; None: it is made of none.
     """
 
     parameters: Mapping[str, Mapping[str, int]]
@@ -30,13 +32,14 @@ class TrainPlan:
     steps: int
     epochs: float
     loss: float
+    report: Report | None
 
 
 def plan_of(config: RunConfig, setup: Setup) -> TrainPlan:
     """Raises:
     TrainError: FV703, a parameter gets no gradient.
     """
-    source = setup.source
+    source = setup.data.source
     trainer = Trainer(config, setup)
     with trainer.batches() as batches:
         first = batches.of(0)
@@ -57,4 +60,5 @@ def plan_of(config: RunConfig, setup: Setup) -> TrainPlan:
         steps=config.train.steps,
         epochs=config.train.steps * setup.total / len(source),
         loss=sum(losses),
+        report=setup.data.report,
     )

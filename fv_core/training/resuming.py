@@ -10,8 +10,8 @@ from fv_core.errors import TrainError
 from fv_core.training.checkpoint import Checkpoint
 from fv_core.training.state import TrainState
 
-FREE: Final = ("save", "validate", "resume", "train.steps")
-"""Settings that may differ: where and how often is saved and shown, and how far the run goes."""
+FREE: Final = ("save", "validate", "resume", "train.steps", "data.cache")
+"""Settings that may differ: where and how often is saved and shown, how far the run goes, where features are kept."""
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -8,9 +8,12 @@ from typing import Any
 
 from fv_core.request import CancelScope
 from fv_core.training.config import load_config
+from fv_core.training.data.encoded import Filled
+from fv_core.training.data.preparing import Note, prepare_data
 from fv_core.training.plan import TrainPlan, plan_of
 from fv_core.training.ranks import Ranks
 from fv_core.training.setup import set_up
+from fv_core.training.tables import illegal
 from fv_core.training.trainer import Observer, RunResult, Trainer
 
 
@@ -20,6 +23,7 @@ def train(
     overrides: Mapping[str, Any] | Sequence[str] = (),
     resume: str | None = None,
     observer: Observer | None = None,
+    note: Note | None = None,
     cancel: CancelScope | None = None,
 ) -> RunResult:
     """Trains what a TOML file sets.
@@ -27,7 +31,7 @@ def train(
     Args:
         overrides: of its settings, {"train.steps": 200} or ["train.steps=200"].
         resume: `latest`, a step or a checkpoint's path; None begins anew.
-        observer: is told each step.
+        observer: is told each step. note: is told, before the first one, what became of the data, in sentences.
         cancel: ends the run after the step at work, with a checkpoint.
 
     Raises:
@@ -39,6 +43,7 @@ def train(
     with Ranks.from_environment() as ranks:
         setup = set_up(config, ranks=ranks.count, folder=file.parent)
         with setup.engine:
+            prepare_data(setup.data, Path(config.save.dir), ranks, note or (lambda text: None))
             return Trainer(config, setup, ranks=ranks, observer=observer, cancel=cancel).fit(resume)
 
 
@@ -52,3 +57,23 @@ def plan(path: str | Path, *, overrides: Mapping[str, Any] | Sequence[str] = ())
     setup = set_up(config, folder=file.parent)
     with setup.engine:
         return plan_of(config, setup)
+
+
+def fill_cache(
+    path: str | Path, *, overrides: Mapping[str, Any] | Sequence[str] = (), note: Note | None = None
+) -> Filled:
+    """Computes the latents and embeddings that a training needs and its cache has not, and trains nothing.
+
+    Raises:
+        TrainError: FV701, the training keeps none. Else as `train`.
+    """
+    file = Path(path)
+    config = load_config(file, overrides)
+    with Ranks.from_environment() as ranks:
+        setup = set_up(config, ranks=ranks.count, folder=file.parent)
+        with setup.engine:
+            filled = prepare_data(setup.data, Path(config.save.dir), ranks, note or (lambda text: None))
+    if filled is None:
+        rule = "keeps no latents and embeddings: its method takes pixels, or its clips are drawn or have their own"
+        raise illegal("data.cache", setup.table.cache, rule, legal="a folder, for data of pixels")
+    return filled

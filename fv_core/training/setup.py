@@ -16,6 +16,8 @@ from fv_core.plugins.reference import resolve_reference
 from fv_core.runtime.engine import Engine
 from fv_core.training.config import DataTable, RunConfig, split
 from fv_core.training.contract import DataContext, Method, MethodContext, Source
+from fv_core.training.data.encoder import Encoder
+from fv_core.training.data.opening import Data, open_data
 from fv_core.training.model import TrainedModel
 from fv_core.training.tables import illegal, meant, read_table
 
@@ -35,6 +37,7 @@ class Setup:
 
     Args:
         engine: that the model is resident in.
+        data: its samples. table: how they are used.
         total: samples of an optimizer step.
         resolved: every setting as plain JSON, defaults included: what a checkpoint keeps to compare with.
     """
@@ -42,8 +45,8 @@ class Setup:
     engine: Engine
     model: TrainedModel
     method: Method
-    source: Source
-    data: DataTable
+    data: Data
+    table: DataTable
     total: int
     resolved: Mapping[str, Any]
 
@@ -86,7 +89,11 @@ def set_up(
         context = DataContext(
             card=card, content=method.content, seed=config.train.seed, folder=folder or Path.cwd()
         )
-        source = kind.build(data_config, context)
+        opened = open_data(
+            kind.build(data_config, context), data, method, context, lambda: Encoder(model.instance)
+        )
+    else:
+        opened = Data(source=source)
     if config.train.initialise:
         _initialise(config, method)
     if config.train.checkpointing:
@@ -95,12 +102,12 @@ def set_up(
         "model": config.model,
         "weights": config.weights,
         "method": {"name": config.method["name"], **_plain(method_config)},
-        "data": {**_plain(data), **_plain(data_config)},
+        "data": {**_plain(data), **_plain(data_config), "digest": opened.digest},
         **{name: _plain(getattr(config, name)) for name in ("train", "validate", "save", "resume")},
         "total": total,
     }
     return Setup(
-        engine=engine, model=model, method=method, source=source, data=data, total=total, resolved=resolved
+        engine=engine, model=model, method=method, data=opened, table=data, total=total, resolved=resolved
     )
 
 

@@ -221,7 +221,14 @@ class Trainer:
         """The samples of this rank, by step."""
         setup = self.setup
         empty = setup.model.card.defaults.negative_prompt
-        return Batches(setup.source, setup.data, self._table, self.ranks, empty=empty)
+        return Batches(
+            setup.data.source,
+            setup.table,
+            self._table,
+            self.ranks,
+            empty=empty,
+            empty_embeds=setup.data.embeds(empty) if setup.table.caption_dropout else None,
+        )
 
     def _log(self) -> RunLog:
         self.run.mkdir(parents=True, exist_ok=True)

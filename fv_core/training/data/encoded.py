@@ -5,9 +5,11 @@ What is stored is the posterior, never a draw from it: a stored draw would be th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias, cast, runtime_checkable
+
+from torch import Tensor
 
 from fv_core.cache import CacheKey, ValueRef
 from fv_core.cache.stores import value_ref
@@ -17,6 +19,8 @@ from fv_core.request import Size
 from fv_core.training.contract import Bucket, Latent, Pixels, Sample, Source
 from fv_core.training.data.encoder import EMBEDS, Encoder
 from fv_core.training.data.store import FeatureStore, unusable
+
+Origin: TypeAlias = Mapping[str, str | int | float | ValueRef]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,7 @@ class Outline:
 
     id: str
     caption: str
-    origin: Mapping[str, str | int | float | ValueRef]
+    origin: Origin
 
 
 @runtime_checkable
@@ -56,21 +60,29 @@ class Filled:
 
 
 class Encoded:
-    """The samples of `source` with latents for pixels.
+    """The samples of `source` with latents for pixels; a sample that its source made of latents stays as it is.
 
     Args:
-        source: its samples hold pixels.
+        source: what is encoded.
         store: where results are kept and looked for; None computes them whenever they are asked for.
-        with_embeds: whether samples have the embeddings of their captions: not where the text encoder is trained.
+        with_embeds: whether samples have the embeddings of their captions.
+        captions: others that are asked for too.
     """
 
     def __init__(
-        self, source: Source, encoder: Encoder, store: FeatureStore | None, *, with_embeds: bool = True
+        self,
+        source: Source,
+        encoder: Encoder,
+        store: FeatureStore | None,
+        *,
+        with_embeds: bool = True,
+        captions: Sequence[str] = (),
     ) -> None:
+        self.store = store
         self._source = source
         self._encoder = encoder
-        self._store = store
         self._with_embeds = with_embeds
+        self._captions = captions
 
     def __len__(self) -> int:
         return len(self._source)
@@ -83,10 +95,23 @@ class Encoded:
         TrainError: FV724, what is stored is damaged, or of another geometry than the sample's bucket.
         RunError: FV501, what an encoder gave is not finite.
         """
-        outline = self._outline(index, epoch)
-        embeds = self._embeds(outline.caption).tensors[EMBEDS] if self._with_embeds else None
-        latent = self._latent(outline, index, epoch)
-        return Sample(id=outline.id, caption=outline.caption, content=latent, embeds=embeds)
+        if isinstance(self._source, Outlined):
+            outline = self._source.outline(index, epoch)
+            latent = self._latent(
+                index, outline.id, outline.origin, lambda: self._source.sample(index, epoch)
+            )
+            sample = Sample(id=outline.id, caption=outline.caption, content=latent)
+        else:
+            made = self._source.sample(index, epoch)
+            if not isinstance(made.content, Pixels):
+                return made
+            origin = {"frames": value_ref(made.content.frames)}
+            sample = replace(made, content=self._latent(index, made.id, origin, lambda: made))
+        return replace(sample, embeds=self.embeds(sample.caption))
+
+    def embeds(self, caption: str) -> Tensor | None:
+        """The embeddings of a caption; None: samples do not have theirs."""
+        return self._embeds(caption).tensors[EMBEDS] if self._with_embeds else None
 
     def fill(
         self, *, rank: int = 0, ranks: int = 1, told: Callable[[int, int], None] = lambda done, total: None
@@ -99,43 +124,41 @@ class Encoded:
             rank, ranks: which part of the samples is this process's.
             told: is called after each result with how many are done of how many.
         """
-        assert self._store is not None, "without a store there is nothing to fill"
-        mine = range(rank, len(self), ranks)
-        outlines = [self._outline(index, 0) for index in mine]
-        captions = list(dict.fromkeys(one.caption for one in outlines)) if self._with_embeds else []
-        total, done, latents, embeds, notes = len(mine) + len(captions), 0, 0, 0, []
+        assert self.store is not None, "without a store there is nothing to fill"
+        before, mine = self.store.writes, range(rank, len(self), ranks)
+        captions = dict.fromkeys(self._captions)
+        done, total, notes = 0, len(mine), list[str]()
+        latents = self._without_embeds()
         with self._encoder.alone():
-            for index, outline in zip(mine, outlines, strict=True):
-                latents += self._encoder.posterior_key(outline.origin) not in self._store
-                self._latent(outline, index, 0)
+            for index in mine:
+                captions[latents.sample(index, 0).caption] = None
                 told(done := done + 1, total)
+        computed = self.store.writes - before
+        if not self._with_embeds:
+            return Filled(latents=computed, embeds=0, found=done - computed, notes=())
+        total += len(captions)
         with self._encoder.alone():
             for caption in captions:
-                embeds += self._encoder.embeds_key(caption) not in self._store
                 notes += [f"caption {caption!r}: {note}" for note in self._embeds(caption).notes]
                 told(done := done + 1, total)
-        return Filled(latents=latents, embeds=embeds, found=total - latents - embeds, notes=tuple(notes))
+        both = self.store.writes - before
+        return Filled(latents=computed, embeds=both - computed, found=done - both, notes=tuple(notes))
 
-    def _outline(self, index: int, epoch: int) -> Outline:
-        if isinstance(self._source, Outlined):
-            return self._source.outline(index, epoch)
-        sample = self._source.sample(index, epoch)
-        origin = {"frames": value_ref(cast(Pixels, sample.content).frames)}
-        return Outline(id=sample.id, caption=sample.caption, origin=origin)
+    def _without_embeds(self) -> Encoded:
+        return Encoded(self._source, self._encoder, self.store, with_embeds=False)
 
-    def _latent(self, outline: Outline, index: int, epoch: int) -> Latent:
+    def _latent(self, index: int, name: str, origin: Origin, made: Callable[[], Sample]) -> Latent:
         bucket = self.bucket(index)
         shape = self._encoder.card.geometry(Size(bucket.width, bucket.height), bucket.frames).latent
-        key = self._encoder.posterior_key(outline.origin)
-        found = self._kept(key, lambda: self._posterior(index, epoch, outline.id, shape))
+        key = self._encoder.posterior_key(origin)
+        found = self._kept(key, lambda: self._posterior(name, made(), shape))
         if (other := _misshapen(found, shape)) is not None:
-            assert self._store is not None, "what is computed is checked before"
-            raise unusable(self._store.path(key), f"holds a latent {list(other)} and not {list(shape)}")
+            assert self.store is not None and key is not None, "what is computed is checked before"
+            raise unusable(self.store.path(key), f"holds a latent {list(other)} and not {list(shape)}")
         return Latent(mean=found.tensors["mean"], std=found.tensors.get("std"))
 
-    def _posterior(self, index: int, epoch: int, name: str, shape: tuple[int, ...]) -> CallOutput:
-        frames = cast(Pixels, self._source.sample(index, epoch).content).frames
-        found = self._encoder.posterior(frames, name)
+    def _posterior(self, name: str, made: Sample, shape: tuple[int, ...]) -> CallOutput:
+        found = self._encoder.posterior(cast(Pixels, made.content).frames, name)
         if (other := _misshapen(found, shape)) is not None:
             raise RunError(
                 "FV502",
@@ -150,13 +173,13 @@ class Encoded:
     def _embeds(self, caption: str) -> CallOutput:
         return self._kept(self._encoder.embeds_key(caption), lambda: self._encoder.embeds(caption))
 
-    def _kept(self, key: CacheKey, compute: Callable[[], CallOutput]) -> CallOutput:
-        if self._store is None:
+    def _kept(self, key: CacheKey | None, compute: Callable[[], CallOutput]) -> CallOutput:
+        if self.store is None or key is None:
             return compute()
-        found = self._store.read(key)
+        found = self.store.read(key)
         if found is None:
             found = compute()
-            self._store.write(key, found)
+            self.store.write(key, found)
         return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
 from typing import Final
 
@@ -14,7 +15,7 @@ from fv_core.cache import CacheKey, ValueRef
 from fv_core.card import ModelCard
 from fv_core.errors import RunError, TrainError
 from fv_core.loop import CallOutput, ResolvedCall
-from fv_core.loop.work import Static
+from fv_core.loop.work import Row, Static
 from fv_core.program import ComponentNode
 from fv_core.request import Numerics
 from fv_core.runtime.execution.features import call_key
@@ -31,37 +32,35 @@ class Encoder:
     Args:
         instance: of the model; its autoencoder has the op `posterior`: row frames uint8 [F, height, width, 3]; outputs
             mean fp32 [C, f, h, w], normalised, and std of the same shape, which an autoencoder without one leaves out.
-
-    Raises:
-        TrainError: FV704, no component encodes a prompt, or no loop decodes latents with an autoencoder.
     """
 
     def __init__(self, instance: ModelInstance) -> None:
         self._instance = instance
-        self._text = _text_node(instance.card)
-        self._vae = _autoencoder(instance.card)
         self._lock = Lock()
 
     @property
     def card(self) -> ModelCard:
         return self._instance.card
 
-    def posterior_key(self, origin: Mapping[str, str | int | float | ValueRef]) -> CacheKey:
-        """The key of a clip's posterior; `origin` is all that decides its pixels, geometry included."""
-        return call_key(self._instance, self._vae, _POSTERIOR, rows=origin, numerics=_NUMERICS)
+    def posterior_key(self, origin: Mapping[str, str | int | float | ValueRef]) -> CacheKey | None:
+        """The key of a clip's posterior; `origin` is all that decides its pixels, geometry included.
 
-    def embeds_key(self, caption: str) -> CacheKey:
-        """The key of a caption's embeddings: that of a prompt which is served."""
-        node = self._text
+        None: the autoencoder's weights were changed in this process, of which no file may tell another.
+
+        Raises:
+            TrainError: FV704, no loop decodes latents with an autoencoder.
+        """
+        return self._key(_autoencoder(self.card), _POSTERIOR, {}, origin)
+
+    def embeds_key(self, caption: str) -> CacheKey | None:
+        """The key of a caption's embeddings: that of a prompt which is served. None: as `posterior_key`.
+
+        Raises:
+            TrainError: FV704, no component encodes a prompt alone.
+        """
+        node = _text_node(self.card)
         (role,) = node.reads
-        return call_key(
-            self._instance,
-            node.component,
-            node.op,
-            static=node.static,
-            rows={role: caption},
-            numerics=_NUMERICS,
-        )
+        return self._key(node.component, node.op, node.static, {role: caption})
 
     def posterior(self, frames: Tensor, name: str) -> CallOutput:
         """`mean` and, where there is one, `std` of a clip; `name` is told if it fails.
@@ -70,7 +69,7 @@ class Encoder:
             TrainError: FV704, the autoencoder has no op `posterior`.
             RunError: FV501, a number is not finite.
         """
-        return self._call(self._vae, _POSTERIOR, {"frames": frames}, {}, name)
+        return self._call(_autoencoder(self.card), _POSTERIOR, {"frames": frames}, {}, name)
 
     def embeds(self, caption: str) -> CallOutput:
         """A caption's embeddings [L, D] under `EMBEDS`; notes tell how it was not taken as given.
@@ -78,7 +77,7 @@ class Encoder:
         Raises:
             RunError: FV501, a number is not finite.
         """
-        node = self._text
+        node = _text_node(self.card)
         (role,), (output,) = node.reads, node.writes
         found = self._call(node.component, node.op, {role: caption}, node.static, f"caption {caption!r}")
         return CallOutput(tensors={EMBEDS: found.tensors[output]}, notes=found.notes)
@@ -93,6 +92,16 @@ class Encoder:
             for component_id in self._instance.loaded:
                 if component_id not in before:
                     self._instance.unload(component_id)
+
+    def _key(
+        self, component: str, op: str, static: Mapping[str, Static], rows: Mapping[str, Row]
+    ) -> CacheKey | None:
+        if component in self._instance.changed:
+            return None
+        key = call_key(self._instance, component, op, static=static, rows=rows, numerics=_NUMERICS)
+        return replace(
+            key, version=0
+        )  # it counts the changes of other components too: those that are trained
 
     def _call(
         self,
@@ -110,7 +119,9 @@ class Encoder:
                 if error.args != (op,):
                     raise
                 raise _unfit(self.card, f"component {component} has no operation {op}") from error
-        output = returned.output
+        output = replace(
+            returned.output, tensors={name: one.cpu() for name, one in returned.output.tensors.items()}
+        )
         for tensor in output.tensors.values():
             if not bool(torch.isfinite(tensor).all()):
                 raise RunError(

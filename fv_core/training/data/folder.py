@@ -21,6 +21,8 @@ from fv_core.training.data.report import BucketRow, Report
 _FIT = "cover bicubic 1"
 """Names how pictures are brought to a bucket; another way has another name, and other latents in a cache."""
 
+_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -105,7 +107,13 @@ def build(config: Config, context: DataContext) -> FolderSource:
             "FV722",
             name="data.path",
             value=config.path,
-            rule=f"has no clip to train on: {source.report.summary()}",
+            rule=f"has no clip to train on: {source.report.summary()} ({_first(source.report)})",
             remedy="Add buckets that the clips fill, or correct the files.",
         )
     return source
+
+
+def _first(report: Report) -> str:
+    """Some of the files, with the reasons why they are dropped."""
+    shown = [f"{row.file} {'; '.join(row.told)}" for row in report.dropped[:_SHOWN]]
+    return ", ".join(shown + ["..."] * (len(report.dropped) > _SHOWN))

@@ -26,6 +26,8 @@ class FeatureStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.writes = 0
+        """Results that were written by this store, so far."""
 
     def path(self, key: CacheKey) -> Path:
         digest = key.digest()
@@ -63,6 +65,7 @@ class FeatureStore:
         with refusing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_files({path: data}, force=True)
+        self.writes += 1
 
 
 def unusable(path: Path, rule: str) -> TrainError:

@@ -82,6 +82,10 @@ class Finetune:
         self._trains_text = context.model.text_encoder in self._components
         self._empty: dict[str, Tensor] = {}
 
+    @property
+    def takes_embeds(self) -> bool:
+        return not self._trains_text
+
     def roles(self) -> Mapping[str, Mapping[str, nn.Module]]:
         return {STUDENT: {name: self._model.module(name) for name in self._components}}
 

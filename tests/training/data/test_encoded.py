@@ -69,6 +69,11 @@ def files(store: FeatureStore) -> list[Path]:
     return sorted(store.folder.rglob("*.safetensors"))
 
 
+def place(store: FeatureStore, key: CacheKey | None) -> Path:
+    assert key is not None
+    return store.path(key)
+
+
 def refused(call: Callable[[], object]) -> TrainError:
     with pytest.raises(TrainError) as caught:
         call()
@@ -180,8 +185,10 @@ def test_features_of_another_geometry_in_the_place_of_others_are_refused(
     """A file that was put there by hand: its name says one geometry, its key another."""
     kept = Encoded(clips, encoder, store)
     kept.fill()
-    keys = [encoder.posterior_key(clips.outline(index, 0).origin) for index in range(2)]
-    shutil.copy(store.path(keys[1]), store.path(keys[0]))
+    first, second = (
+        place(store, encoder.posterior_key(clips.outline(index, 0).origin)) for index in range(2)
+    )
+    shutil.copy(second, first)
     error = refused(lambda: kept.sample(0, 0))
     assert "is of another call: inputs is" in error.rule and "height" in error.rule
     assert "Delete the file" in error.remedy
@@ -192,7 +199,7 @@ def test_a_latent_of_another_shape_than_its_buckets_is_refused(
 ) -> None:
     kept = Encoded(clips, encoder, store)
     kept.fill()
-    path = store.path(encoder.posterior_key(clips.outline(0, 0).origin))
+    path = place(store, encoder.posterior_key(clips.outline(0, 0).origin))
     with_key(path, path, {name: one[:, :2].contiguous() for name, one in load_file(path).items()})
     assert refused(lambda: kept.sample(0, 0)).rule == "holds a latent [16, 2, 4, 4] and not [16, 3, 4, 4]"
 
@@ -265,11 +272,21 @@ def test_without_embeddings_no_caption_is_encoded(
     assert kept.sample(0, 0).embeds is None and instance.loaded == ()
 
 
-def test_changed_weights_are_another_key(clips: Outlined, encoder: Encoder, instance: ModelInstance) -> None:
+def test_other_weights_are_another_key_and_changed_ones_are_not_stored(
+    clips: Outlined, encoder: Encoder, store: FeatureStore, instance: ModelInstance
+) -> None:
+    """What a trained component comes to in one process is not what it comes to in another."""
     before = encoder.embeds_key("a circle"), encoder.posterior_key(clips.outline(0, 0).origin)
+    instance.component("transformer")
+    instance.weights_changed("transformer")
+    assert before == (encoder.embeds_key("a circle"), encoder.posterior_key(clips.outline(0, 0).origin))
     instance.component("vae")
     instance.weights_changed("vae")
-    assert before != (encoder.embeds_key("a circle"), encoder.posterior_key(clips.outline(0, 0).origin))
+    assert encoder.posterior_key(clips.outline(0, 0).origin) is None
+    latents(Encoded(clips, encoder, store, with_embeds=False))
+    assert files(store) == []
+    instance.unload("vae")
+    assert encoder.posterior_key(clips.outline(0, 0).origin) == before[1]
 
 
 def test_embeddings_have_the_key_that_serving_finds_them_by() -> None:
@@ -288,6 +305,7 @@ def test_embeddings_have_the_key_that_serving_finds_them_by() -> None:
         assert served(engine, encoder.embeds_key("a red square")) is None
 
 
-def served(engine: Engine, key: CacheKey) -> object:
+def served(engine: Engine, key: CacheKey | None) -> object:
+    assert key is not None
     entry = engine._stores.pools[FEATURE].find(key)
     return None if entry is None else entry.content[1]

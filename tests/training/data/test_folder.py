@@ -160,6 +160,7 @@ def test_nothing_left_is_an_error_that_counts_the_reasons(data: Any) -> None:
         folder.build(config, DataContext(card=data.card, content=Pixels, seed=0, folder=data.folder))
     assert caught.value.code == "FV722"
     assert "0 of 2 files are kept; 1 dropped: is too short; 1 dropped: has no caption" in caught.value.rule
+    assert "c.mp4 has no caption: there is no c.txt beside it" in caught.value.rule
 
 
 def test_a_file_that_changes_during_the_run_stops_it(data: Any) -> None:

@@ -89,7 +89,7 @@ def method(make: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> Cal
 
 
 def batch(trainer: Any) -> Batch:
-    source = trainer.setup.source
+    source = trainer.setup.data.source
     return Batch(
         step=0, numbers=range(len(source)), samples=[source.sample(i, 0) for i in range(len(source))]
     )
