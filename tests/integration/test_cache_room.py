@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from fv_core import AsyncEngine, Engine, FvError, Request, derive
 from fv_core.cache.pool import Entry, Pool
 from fv_core.cache.ref import CacheContent
 from fv_core.media import Clip
-from fv_core.memory import Budget
+from fv_core.memory import Budget, Ticket
 from fv_core.plugins import find_card
 from fv_core.program import InputSpec
 from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, RequestEvent, Size, Started, TaskType
@@ -193,14 +194,14 @@ def test_so_do_two_jobs_of_the_asynchronous_engine(
     alone = [roomy.run(request) for request in pair]
     budgets = bounded(roomy, pool, pair)
     promised: list[int] = []
-    book = Budget.book
+    reserve = Budget.reserve
 
-    def watched(self: Budget, *args: object) -> object:
-        ticket = book(self, *args)  # type: ignore[arg-type]
+    def watched(self: Budget, *args: Any, **options: Any) -> Ticket:
+        ticket = reserve(self, *args, **options)
         promised.extend([self.reserved()] if self.place == f"of {pool} caches" else [])
         return ticket
 
-    monkeypatch.setattr(Budget, "book", watched)
+    monkeypatch.setattr(Budget, "reserve", watched)
     peaks.clear()
 
     async def clips() -> list[Clip]:
