@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from fv_core.runtime.engine import Engine
     from fv_core.runtime.generate import generate
     from fv_core.runtime.together import Result
+    from fv_core.training.run import train
+    from fv_core.training.trainer import RunResult
 
 _HOMES = {
     "fv_core.card": ("ComponentSpec", "LoopSpec", "ModelCard", "RecipeSpec", "derive"),
@@ -71,6 +73,8 @@ _HOMES = {
     "fv_core.runtime.engine": ("Engine",),
     "fv_core.runtime.generate": ("generate",),
     "fv_core.runtime.together": ("Result",),
+    "fv_core.training.run": ("train",),
+    "fv_core.training.trainer": ("RunResult",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -101,6 +105,7 @@ __all__ = [
     "Request",
     "RequestEvent",
     "Result",
+    "RunResult",
     "Started",
     "StepDone",
     "TaskType",
@@ -109,6 +114,7 @@ __all__ = [
     "generate",
     "hookimpl",
     "text_to_video",
+    "train",
 ]
 
 

@@ -30,6 +30,7 @@ FIGURES = {
     },
     "startup": {"help_ms", "models_ms", "refusal_ms", "import_ms", "import_wan_pipeline_ms"},
     "step_overhead": {"bare_step_ms", "engine_over_bare", "pipeline_over_fv"},
+    "training": {"bare_clips_per_s", "fv_over_bare", "data_wait_share"},
 }
 
 

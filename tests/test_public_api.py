@@ -34,6 +34,7 @@ EXPORTED = [
     "Request",
     "RequestEvent",
     "Result",
+    "RunResult",
     "Started",
     "StepDone",
     "TaskType",
@@ -42,6 +43,7 @@ EXPORTED = [
     "generate",
     "hookimpl",
     "text_to_video",
+    "train",
 ]
 
 

@@ -11,14 +11,14 @@ from fv_core.cli.commands import Command, json_option
 from fv_core.cli.output import Out
 from fv_core.cli.progress import waiting
 
-_FORMATS: Final = ("diffusers",)
+_FORMATS: Final = ("diffusers", "lora", "comfyui")
 
 
 @click.command(cls=Command)
 @click.argument("run", metavar="RUN")
 @click.option(
     "--format", "form", type=click.Choice(_FORMATS), default="diffusers", show_default=True, allow_from_autoenv=False,
-    help="diffusers: a folder for its pipelines and for --model.",
+    help="diffusers: a folder of the model; lora, comfyui: a file of the LoRA, as diffusers or ComfyUI names layers.",
 )  # fmt: skip
 @click.option(
     "--dtype",
@@ -29,17 +29,20 @@ _FORMATS: Final = ("diffusers",)
     help="Precision of what is written.",
 )
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path), required=True, allow_from_autoenv=False, metavar="FOLDER",
-    help="A new folder.",
+    "--output", "-o", type=click.Path(path_type=Path), required=True, allow_from_autoenv=False, metavar="PATH",
+    help="A new folder, or a new file for a LoRA.",
 )  # fmt: skip
 @json_option
 @click.pass_obj
 def export(out: Out, run: str, form: str, dtype: str, output: Path, as_json: bool) -> None:
     """Write the model of the training RUN as files for others and print where."""
     with waiting(out, f"{run}: exporting"):
-        from fv_core.training.export import export_model  # loads torch
+        from fv_core.training.export import export_lora, export_model  # loads torch
 
-        written = export_model(run, output, dtype=dtype)
+        if form == "diffusers":
+            written = export_model(run, output, dtype=dtype)
+        else:
+            written = export_lora(run, output, comfy=form == "comfyui")
     if as_json:
         out.document({"format": form, "path": str(written)})
     else:

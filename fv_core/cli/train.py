@@ -16,6 +16,7 @@ from fv_core.cli.interrupt import on_interrupt
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.progress import waiting
 from fv_core.request import CancelScope
+from fv_core.runtime.models import EMBEDDED_DEFAULT
 
 if TYPE_CHECKING:
     from fv_core.training.data.encoded import Filled
@@ -27,7 +28,7 @@ _PACE_S: Final = 30.0
 
 
 @click.command(cls=Command)
-@click.argument("config", metavar="CONFIG", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("config", metavar="CONFIG", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.argument("overrides", metavar="KEY=VALUE...", nargs=-1)
 @click.option(
     "--resume",
@@ -47,16 +48,27 @@ _PACE_S: Final = 30.0
     allow_from_autoenv=False,
     help="Compute the latents and embeddings that it needs, and train nothing.",
 )
+@click.option(
+    "--init",
+    metavar="METHOD",
+    allow_from_autoenv=False,
+    help="Print a CONFIG of METHOD to begin from instead.",
+)
+@click.option(
+    "--list", "as_list", is_flag=True, allow_from_autoenv=False, help="List methods and kinds of data."
+)
 @json_option
 @events_option
-@click.pass_obj
+@click.pass_context
 def train(
-    out: Out,
-    config: Path,
+    ctx: click.Context,
+    config: Path | None,
     overrides: tuple[str, ...],
     resume: str | None,
     dry_run: bool,
     cache_only: bool,
+    init: str | None,
+    as_list: bool,
     as_json: bool,
     as_events: bool,
 ) -> None:
@@ -64,6 +76,12 @@ def train(
 
     KEY=VALUE sets a key of the file otherwise, such as train.lr=1e-5.
     """
+    out = ctx.ensure_object(Out)
+    if as_list or init is not None:
+        _tell_kinds(init, out)
+        return
+    if config is None:
+        raise click.MissingParameter(ctx=ctx, param_type="argument", param_hint="'CONFIG'")
     from fv_core.training import run  # loads torch
 
     if dry_run:
@@ -118,6 +136,22 @@ def _tell_filled(filled: Filled, out: Out) -> None:
         out.document({**counts, "notes": list(filled.notes)})
     else:
         out.lines(f"{filled.latents + filled.embeds} computed, {filled.found} found", *filled.notes)
+
+
+def _tell_kinds(init: str | None, out: Out) -> None:
+    """A file to begin from, or what methods and kinds of data there are."""
+    from fv_core.training.data import SOURCES
+    from fv_core.training.setup import METHODS  # loads torch
+
+    if init is not None:
+        from fv_core.training.template import template
+
+        out.lines(*template(init, model=EMBEDDED_DEFAULT, source="folder").splitlines())
+    elif out.as_json or out.as_events:
+        out.document({"methods": list(METHODS), "data": list(SOURCES)})
+    else:
+        rows = [("method", name) for name in METHODS] + [("data", name) for name in SOURCES]
+        out.table(("KIND", "NAME"), rows)
 
 
 def _tell_plan(plan: TrainPlan, out: Out) -> None:

@@ -12,6 +12,7 @@ from fv_core.card import ModelCard
 from fv_core.errors import PluginError
 from fv_core.extend import InterceptorSpec
 from fv_core.plugins import find_card
+from fv_core.plugins.model_folder import model_folder
 from fv_core.program import LoopNode
 from fv_core.request import Numerics, Request, ResolvedRequest
 from fv_core.runtime.device import pick_device, pick_dtype
@@ -87,6 +88,8 @@ class Intake:
             return next(iter(self._cards.values())) if self._cards else default_model()
         if model_id in self._cards or not self._cards:
             return self._cards.get(model_id) or find_card(model_id)
+        if model_folder(model_id) is not None and (own := self._cards.get(find_card(model_id).model_id)):
+            return own
         raise PluginError(
             "FV101",
             name="model",

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from fv_core.card import ModelCard
 from fv_core.loop.keyed import DrawKey, keyed_normal
 from fv_core.testing.tiny import CARD, CHANNELS
 from fv_core.training.config import config_of
@@ -48,15 +49,21 @@ class LatentSource:
 
 
 def tiny_run(
-    folder: Path, source: Source | None = None, *, ranks: Ranks | None = None, **settings: Mapping[str, Any]
+    folder: Path,
+    source: Source | None = None,
+    *,
+    ranks: Ranks | None = None,
+    card: ModelCard = CARD,
+    **settings: Mapping[str, Any],
 ) -> Trainer:
     """A run of four steps of two samples in `folder`, not begun. `trainer.setup.engine` is the caller's to close.
 
     Args:
+        card: the model.
         settings: keys to set by table: `train={"steps": 8}`.
     """
     tables: dict[str, Any] = {
-        "model": CARD.model_id,
+        "model": card.model_id,
         "method": {"name": "finetune"},
         "data": {"name": "memory"},
         "save": {"dir": str(folder)},
@@ -65,5 +72,5 @@ def tiny_run(
     for name, keys in settings.items():
         tables[name] = {**tables.get(name, {}), **keys}
     config = config_of(tables)
-    setup = set_up(config, ranks=(ranks or Ranks()).count, card=CARD, source=source or LatentSource())
+    setup = set_up(config, ranks=(ranks or Ranks()).count, card=card, source=source or LatentSource())
     return Trainer(config, setup, ranks=ranks)

@@ -120,6 +120,24 @@ class SaveTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoraTable:
+    """Table [lora]: low-rank factors are trained in place of whole layers.
+
+    Args:
+        rank: of the factors. alpha: their product counts alpha / rank; None is the rank.
+        targets: ends of the names of layers; () is all linear layers of the blocks.
+    """
+
+    rank: int = 16
+    alpha: int | None = None
+    targets: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or (self.alpha is not None and self.alpha < 1):
+            raise ValueError(f"rank is {self.rank} and alpha is {self.alpha}: both from 1 up")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateTable:
     """Table [validate]: clips that the engine makes of the weights so far, in the run's folder.
 
@@ -157,7 +175,7 @@ class RunConfig:
         model: id of the card. weights: where they come from: "" where the card's lie, "seed" as its components are
             initialised, else a folder.
         method, data: tables of which `name` says whose they are; their other keys are read by these.
-        train, validate, save, resume: as their types.
+        train, validate, save, resume: as their types. lora: None trains whole layers.
     """
 
     model: str
@@ -168,9 +186,16 @@ class RunConfig:
     validate: ValidateTable = ValidateTable()
     resume: ResumeTable = ResumeTable()
     weights: str = ""
+    lora: LoraTable | None = None
 
 
-_TABLES = {"train": TrainTable, "validate": ValidateTable, "save": SaveTable, "resume": ResumeTable}
+_TABLES = {
+    "train": TrainTable,
+    "lora": LoraTable,
+    "validate": ValidateTable,
+    "save": SaveTable,
+    "resume": ResumeTable,
+}
 _REQUIRED = ("model", "method", "data", "save")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fv_core.card import Method, ModelCard
@@ -19,16 +20,65 @@ from fv_core.media.atomic import refusing, unusable
 from fv_core.plugins import find_card
 from fv_core.plugins.model_folder import ModelFolder, base_of, read_model, write_model
 from fv_core.runtime.instance import ModelInstance, Offload
+from fv_core.training.lora import factor_names, factors, respelled, weights_with_lora, write_factors
 from fv_core.training.state import TrainState
 from fv_core.weights.store import locate
-from fv_core.weights.write import weights_of, write_component
+from fv_core.weights.write import write_component
+
+LORA: Final = "lora.safetensors"
+"""Where a run's folder has the factors that it trains, as diffusers names them."""
 
 
 def write_run_model(run: Path, instance: ModelInstance, state: TrainState, method: str) -> Path:
     """Writes the model that a run has come to into its folder, the averaged weights where the run keeps an average."""
     summary = f"{base_of(instance.card)} after {state.step} steps of {method}"
     with averaged(state):
+        _write_run_factors(run / LORA, instance)
         return write_model_folder(run / "model", instance, summary=summary)
+
+
+def export_lora(run: str, output: Path, *, comfy: bool) -> Path:
+    """Writes the LoRA of a run as a file that diffusers, or ComfyUI, and requests read.
+
+    Raises:
+        TrainError: FV704 the run has none, or none that ComfyUI reads, FV707 it would not be read back equal.
+        PluginError: FV101, there is no such run. RequestError: FV315, the output exists.
+    """
+    if output.exists():
+        raise unusable(output, "exists already", "Choose another name, or remove it.")
+    card, file = find_card(run), Path(run) / LORA
+    if not file.is_file():
+        raise TrainError(
+            "FV704",
+            name="run",
+            value=run,
+            rule="has no LoRA: it trained whole layers",
+            remedy="Export it with --format diffusers, or train with [lora].",
+        )
+    with refusing(output):
+        tensors = load_file(file)
+        write_factors(output, card, respelled(card, tensors) if comfy else tensors, _bare(card, tensors))
+    return output
+
+
+def _write_run_factors(path: Path, instance: ModelInstance) -> None:
+    """Writes the factors of all components that have some; nothing where none has."""
+    loaded = {name: instance.component(name).module for name in instance.loaded}
+    if modules := {name: module for name, module in loaded.items() if factor_names(module)}:
+        tensors = factors(instance.card, modules)
+        write_factors(path, instance.card, tensors, _bare(instance.card, tensors))
+
+
+def _bare(card: ModelCard, tensors: Mapping[str, Tensor]) -> dict[str, nn.Module]:
+    """The modules of a card that factors are of, without weights and without LoRA."""
+    sketch = ModelInstance(
+        card, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=Offload.NONE
+    )
+    return {
+        name: sketch.architecture(name)
+        for name, spec in card.components.items()
+        if spec.adapters and any(key.startswith(spec.adapters.prefixes[0]) for key in tensors)
+    }
 
 
 def export_model(run: str, output: Path, *, dtype: str) -> Path:
@@ -69,7 +119,9 @@ def write_model_folder(
         for component_id, spec in card.components.items():
             component = instance.component(component_id)
             weights = temporary / spec.subfolders[0]
-            write_component(weights, component.module, weights_of(component.module), spec.config, dtype)
+            write_component(
+                weights, component.module, weights_with_lora(component.module), spec.config, dtype
+            )
             for companion in spec.subfolders[1:]:
                 _copy_companion(companion, component, instance.folder, temporary)
         recipe = replace(card.recipe, method=_method(card), precision=str(dtype).removeprefix("torch."))
@@ -94,8 +146,8 @@ def check_model_folder(folder: Path, instance: ModelInstance, dtype: torch.dtype
     )
     with closing(again):
         for component_id in card.components:
-            then = weights_of(instance.component(component_id).module)
-            now = weights_of(again.component(component_id).module)
+            then = weights_with_lora(instance.component(component_id).module)
+            now = weights_with_lora(again.component(component_id).module)
             for name, tensor in then.items():
                 if not torch.equal(tensor.to(dtype).to(tensor.dtype), now[name].to(tensor.dtype)):
                     raise TrainError(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from torch import nn
+
 from fv_core import codec
 from fv_core.card import ModelCard, derive
 from fv_core.errors import TrainError
@@ -18,6 +20,7 @@ from fv_core.training.config import DataTable, RunConfig, split
 from fv_core.training.contract import DataContext, Method, MethodContext, Source
 from fv_core.training.data.encoder import Encoder
 from fv_core.training.data.opening import Data, open_data
+from fv_core.training.lora import attach
 from fv_core.training.model import TrainedModel
 from fv_core.training.tables import illegal, meant, read_table
 
@@ -96,6 +99,9 @@ def set_up(
         opened = Data(source=source)
     if config.train.initialise:
         _initialise(config, method)
+    if config.lora is not None:
+        for name, module in _trained(method).items():
+            attach(name, module, config.lora, config.train.seed)
     if config.train.checkpointing:
         _checkpoint(method)
     resolved = {
@@ -104,6 +110,7 @@ def set_up(
         "method": {"name": config.method["name"], **_plain(method_config)},
         "data": {**_plain(data), **_plain(data_config), "digest": opened.digest},
         **{name: _plain(getattr(config, name)) for name in ("train", "validate", "save", "resume")},
+        "lora": None if config.lora is None else _plain(config.lora),
         "total": total,
     }
     return Setup(
@@ -144,13 +151,17 @@ class _Named:
 
 def _initialise(config: RunConfig, method: Method) -> None:
     fill = resolve_reference(config.train.initialise, owner="train.initialise")
-    modules = {name: module for role in method.roles().values() for name, module in role.items()}
-    fill(modules, config.train.seed)
+    fill(_trained(method), config.train.seed)
+
+
+def _trained(method: Method) -> dict[str, nn.Module]:
+    """The modules that the method trains, by component id."""
+    return {name: module for role in method.roles().values() for name, module in role.items()}
 
 
 def _checkpoint(method: Method) -> None:
     """Has activations computed again in the backward pass, as diffusers' and transformers' models can."""
-    for name, module in ((name, module) for role in method.roles().values() for name, module in role.items()):
+    for name, module in _trained(method).items():
         enable = getattr(module, "enable_gradient_checkpointing", None) or getattr(
             module, "gradient_checkpointing_enable", None
         )

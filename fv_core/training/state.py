@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fv_core.training.config import TrainTable
+from fv_core.training.lora import factor_names
 from fv_core.training.maths import ema_update
 
 
@@ -101,9 +102,14 @@ class TrainState:
                     )
 
 
+def _trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    factors = set(factor_names(module))
+    return [(name, one) for name, one in module.named_parameters() if not factors or name in factors]
+
+
 def make_role(name: str, modules: Mapping[str, nn.Module], table: TrainTable) -> Role:
-    """A role that trains all parameters of the modules, which get a gradient from now on."""
-    by_component = {component: list(module.named_parameters()) for component, module in modules.items()}
+    """A role that trains all parameters of the modules, of those with LoRA the factors; these get a gradient."""
+    by_component = {component: _trained(module) for component, module in modules.items()}
     parameters = {
         f"{component}/{key}": one for component, named in by_component.items() for key, one in named
     }

@@ -93,7 +93,7 @@ class Trainer:
             log = stack.enter_context(self._log()) if ranks.first else None
             last: dict[str, float] = {}
             while self.state.step < table.steps:
-                for told in self._step(batches):
+                for told in self.advance(batches):
                     last = dict(told.figures)
                     if log is not None:
                         log.tell(told)
@@ -161,7 +161,7 @@ class Trainer:
         self.ranks.add([*grads, total])
         return float(total) / self._total, told
 
-    def _step(self, batches: Batches) -> Iterator[StepTold]:
+    def advance(self, batches: Batches) -> Iterator[StepTold]:
         """One step of the run: of each role whose turn it is."""
         began = time.perf_counter()
         own = batches.of(self.state.step)

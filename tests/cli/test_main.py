@@ -43,7 +43,7 @@ TREE = {
     "fv parity check": "ID --rung --record --against --device --dtype --weights --json --events",
     "fv parity gate": "ID... --device --dtype --weights --json --events",
     "fv parity certify": "ID --into --device --dtype --weights --json --events",
-    "fv train": "CONFIG KEY=VALUE... --resume --dry-run --cache-only --json --events",
+    "fv train": "CONFIG KEY=VALUE... --resume --dry-run --cache-only --init --list --json --events",
     "fv export": "RUN --format --dtype --output -o --json",
     "fv config": "OPTION... --json",
     "fv env": "--json",

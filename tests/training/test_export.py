@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import fv_core.runtime.intake as intake
 import fv_core.training.export as export
 from fv_core import Engine, Request
 from fv_core.card import Method
@@ -119,3 +120,13 @@ def test_validation_changes_nothing_and_shows_the_weights_so_far(make: Make, tmp
         "samples/00000004/000.mp4",
     ]
     assert clips[0].read_bytes() != clips[1].read_bytes()
+
+
+def test_a_request_may_name_the_folder(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make()
+    trainer.fit()
+    card = read_model(trainer.run / "model", lambda base: CARD)
+    monkeypatch.setattr(intake, "find_card", lambda name: card)
+    with Engine([card], device="cpu") as engine:
+        clip = engine.run(Request(prompt="a clip", model=str(trainer.run), size=(16, 16), frames=5, steps=2))
+    assert clip.used.model == card.model_id

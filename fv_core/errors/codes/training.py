@@ -36,6 +36,11 @@ TRAINING: Final = (
         "`train.not_finite=\"skip\"` leaves such steps out and counts them.",
     ),
     row(
+        "FV706", "library for training is not installed", 2, 400, "missing_library",
+        "What a setting asks for is done by a library that is not installed here. `pip install 'fv-core[train]'` "
+        "brings those that fv uses.",
+    ),
+    row(
         "FV707", "export is not what was trained", 1, 500, "export_mismatch",
         "What is written is read back before it is called written, tensor by tensor, by those who would read it. "
         "Something differed or could not be written, and nothing was left.",
