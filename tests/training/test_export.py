@@ -72,7 +72,7 @@ def test_what_is_not_read_back_equal_is_not_written(make: Make, monkeypatch: pyt
         return {name: tensor + 1 for name, tensor in original(module).items()}
 
     calls = iter((other, other, other))  # of what is written; then come those of the comparison
-    monkeypatch.setattr(export, "weights_of", lambda module: next(calls, original)(module))
+    monkeypatch.setattr(export, "weights_with_lora", lambda module: next(calls, original)(module))
     with pytest.raises(TrainError, match="FV707"):
         write_model_folder(folder, instance, summary="")
     assert not folder.exists() and not list(folder.parent.glob(".out*"))

@@ -60,6 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
 def velocity(module: Any, trained: Trainer) -> Tensor:
     (cond,) = trained.setup.model.encode(["a red circle"], grad=False)
     latents = torch.ones(1, *TINY.geometry(Size(16, 16), 5).latent)
+    found: Tensor
     (found,) = module(
         hidden_states=latents,
         timestep=torch.tensor([500]),
