@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         TaskType,
     )
     from fv_core.runtime.async_engine import AsyncEngine
+    from fv_core.runtime.async_job import AsyncJob
     from fv_core.runtime.engine import Engine
     from fv_core.runtime.generate import generate
     from fv_core.runtime.together import Result
@@ -70,6 +71,7 @@ _HOMES = {
         "TaskType",
     ),
     "fv_core.runtime.async_engine": ("AsyncEngine",),
+    "fv_core.runtime.async_job": ("AsyncJob",),
     "fv_core.runtime.engine": ("Engine",),
     "fv_core.runtime.generate": ("generate",),
     "fv_core.runtime.together": ("Result",),
@@ -81,6 +83,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Adapter",
     "AsyncEngine",
+    "AsyncJob",
     "Audio",
     "CancelScope",
     "Cancelled",

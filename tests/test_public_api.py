@@ -10,6 +10,7 @@ import fv_wan21
 EXPORTED = [
     "Adapter",
     "AsyncEngine",
+    "AsyncJob",
     "Audio",
     "CancelScope",
     "Cancelled",

@@ -1,4 +1,4 @@
-"""Every block of the README and of the plugin guide runs, in order, as a reader would run it who has only the text.
+"""Every block of the README and of the pages runs, in order, as a reader would run it who has only the text.
 
 The two have an environment and a folder each; there is no network. Commands of the plugins' READMEs run in this
 process. A comment above a block says what is special about it: `not run: WHY` (its lines of fv must parse all the same,
@@ -24,7 +24,13 @@ from fv_core.plugins import PluginState
 from fv_core.plugins.verdict import STATES
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("docs/plugin-guide.md", "docs/model-author.md", "docs/loop-author.md", "docs/many-requests.md")
+PAGES = (
+    "docs/plugin-guide.md",
+    "docs/model-author.md",
+    "docs/loop-author.md",
+    "docs/many-requests.md",
+    "docs/async.md",
+)
 DOCUMENTS = ("README.md", *PAGES)
 PLUGIN_READMES = sorted(ROOT.glob("plugins/*/README.md"))
 MARKED = {
@@ -33,6 +39,7 @@ MARKED = {
     "docs/model-author.md": {"not run": 0, "run with stand-ins": 0, "exits with": 0},
     "docs/loop-author.md": {"not run": 0, "run with stand-ins": 0, "exits with": 0},
     "docs/many-requests.md": {"not run": 0, "run with stand-ins": 0, "exits with": 1},
+    "docs/async.md": {"not run": 0, "run with stand-ins": 0, "exits with": 0},
 }
 """How many blocks bear which mark."""
 STAND_INS = {"wan21/t2v-1.3b": "wan21/tiny", 'device="cuda"': 'device="cpu"'}
@@ -189,7 +196,7 @@ def test_readme_runs(make_installation: Callable[..., Any], checkout: Path) -> N
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_for_authors_runs(page: str, installed: Any, tmp_path: Path) -> None:
+def test_page_runs(page: str, installed: Any, tmp_path: Path) -> None:
     Reader(installed, tmp_path).follow((ROOT / page).read_text())
 
 
@@ -319,7 +326,7 @@ def test_guide_maps_every_state_of_a_plugin_to_its_code() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_pages_for_authors_stay_short_and_link_to_what_is_there(page: str) -> None:
+def test_pages_stay_short_and_link_to_what_is_there(page: str) -> None:
     text = (ROOT / page).read_text()
     assert len(text.splitlines()) <= 150
     links = re.findall(r"\]\(([^)#]+)", text)

@@ -148,6 +148,8 @@ class AsyncEngine:
         return await asyncio.wrap_future(self._thread.ask(self._engine.counters))
 
     async def __aenter__(self) -> Self:
+        if self._closed:
+            raise shut("is closed")
         if self._keeper is not None:
             self._keeper.store.claim()
         self._thread.start()
@@ -187,6 +189,7 @@ class AsyncEngine:
         loop: asyncio.AbstractEventLoop,
     ) -> AsyncJob:
         self._require_open()
+        self._thread.require_going()
         if len(self._jobs) >= self._accepted:
             raise _full(len(self._jobs), "jobs are on their way, which is as many as this engine accepts")
         resting = self._resting(request, numerics)

@@ -51,10 +51,16 @@ class EngineThread:
         """
         answer: Future[T] = Future()
         with self._gate:
-            if not self._going:
-                raise shut("does not run: it is closed, or was not entered with `async with`")
+            self.require_going()
             self._asked.put(partial(_answered, answer, what))
         return answer
+
+    def require_going(self) -> None:
+        """Raises:
+        RunError: FV506, it has not started or has ended.
+        """
+        if not self._going:
+            raise shut("does not run: it is closed, or was not entered with `async with`")
 
     def wake(self) -> None:
         """Looks again who could take a step; from any thread."""

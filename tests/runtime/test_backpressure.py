@@ -128,7 +128,7 @@ def test_a_disk_that_hangs_for_one_job_holds_up_that_one(
             and (self.folder / job / "snapshot-00000000.safetensors").exists()
         ):
             hung.add(job)
-            assert freed.wait(timeout=120)
+            assert freed.wait(timeout=600)
         put(self, job, snapshot)
 
     monkeypatch.setattr(JobStore, "put", slow)
@@ -162,12 +162,12 @@ def test_who_submits_waits_for_no_step(ask: Ask, monkeypatch: pytest.MonkeyPatch
 
             def slow(op: str, calls: Any) -> Any:
                 inside.set()
-                assert freed.wait(timeout=120)
+                assert freed.wait(timeout=600)
                 return forward(op, calls)
 
             monkeypatch.setattr(component, "forward_batch", slow)
             first = await running.submit(ask())
-            await asyncio.to_thread(inside.wait, 120)
+            await asyncio.to_thread(inside.wait, 600)
             with pytest.raises(FvError, match="FV302"):
                 await running.submit(ask(size=(17, 17)))
             second = await running.submit(ask(seed=2))

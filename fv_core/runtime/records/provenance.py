@@ -45,7 +45,7 @@ def used(job: Job, extensions: Sequence[Enabled]) -> Used:
     env = environment(instance.card, instance.device)
     return Used(
         model=request.model,
-        card_digest=instance.card.digest(),
+        card_digest=instance.digest,
         plugin=plugin_name(instance),
         weights=weights_name(instance),
         seed=request.seed,

@@ -46,7 +46,11 @@ class KeptJob:
         self._every_s = every_s
         self._woken = woken
         self._taken = self._stored = 0.0  # `served` of the newest snapshot, and of the newest on disk
-        self._handed: dict[str, int] = {"snapshot": 0, "chunk": 0}  # counted by the engine's thread alone
+        self._handed: dict[str, int] = {
+            "snapshot": 0,
+            "chunk": 0,
+            "event": 0,
+        }  # counted by the engine's thread alone
         self._written = dict(self._handed)  # counted by the writer's
 
     def due(self, served: float, next_s: float) -> bool:
@@ -74,7 +78,7 @@ class KeptJob:
         if isinstance(event, MediaChunk):
             self._hand_over("chunk", partial(self._record, event, tell))
         else:
-            self._writer.do(self._id, partial(tell, event))
+            self._hand_over("event", partial(tell, event))
 
     def then(self, ended: Callable[[FvError | None], None]) -> None:
         """Calls `ended` with `unkept` when all before it is written; the job stays stored."""

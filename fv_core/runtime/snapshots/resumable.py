@@ -24,7 +24,7 @@ def header_of(run: RequestRun) -> SnapshotHeader:
     return SnapshotHeader(
         request_id=run.id,
         request=run.request,
-        card_digest=instance.card.digest(),
+        card_digest=instance.digest,
         plugin=provenance.plugin_name(instance),
         weights=provenance.weights_name(instance),
         dtype=provenance.dtype_name(instance),
@@ -44,7 +44,7 @@ def check_fits(header: SnapshotHeader, instance: ModelInstance, extensions: Sequ
         RequestError: FV301 to FV314, as for any request.
     """
     here = {
-        "card_digest": instance.card.digest(),
+        "card_digest": instance.digest,
         "plugin": provenance.plugin_name(instance),
         "weights": provenance.weights_name(instance),
         "dtype": provenance.dtype_name(instance),
