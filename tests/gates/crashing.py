@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import os
 import random
 import shutil
@@ -57,7 +58,7 @@ def die() -> None:
 
 def dying(owner: Any, name: str, *, nth: int, before: bool) -> None:
     """The process dies before, or right after, the nth call of a function."""
-    whole, calls = getattr(owner, name), iter(range(1, nth + 1))
+    whole, calls = getattr(owner, name), itertools.count(1)
 
     def called(*args: Any, **keywords: Any) -> Any:
         last = next(calls) == nth
