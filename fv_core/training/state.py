@@ -69,8 +69,9 @@ class TrainState:
         """Takes back what `tensors` and `numbers` gave of a run of the same roles.
 
         Raises:
-            KeyError: a tensor is missing.
+            KeyError: a tensor is missing, or is of no role, or of another shape.
         """
+        self._check(tensors, numbers)
         moments: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for stored, tensor in tensors["optimizer"].items():
             key, _, part = stored.rpartition("/")
@@ -88,6 +89,22 @@ class TrainState:
             role.updates = int(numbers["updates"][role.name])
         self.step, self.skipped = int(numbers["step"]), int(numbers["skipped"])
 
+    def _check(self, tensors: Mapping[str, Mapping[str, Tensor]], numbers: Mapping[str, Any]) -> None:
+        """What is missing, passed over or spread to another shape would make another run of it, and say nothing."""
+        for role in self.roles.values():
+            shapes = {f"{role.name}/{name}": one.shape for name, one in role.parameters.items()}
+            for kind in ("weights", "average") if role.average is not None else ("weights",):
+                found = {key: one.shape for key, one in tensors[kind].items() if _is_of(key, role)}
+                if shapes != found:
+                    raise KeyError(f"{kind}: {', '.join(sorted(dict(shapes.items() ^ found.items())))}")
+            moments = {key: one for key, one in tensors["optimizer"].items() if _is_of(key, role)}
+            moved = {key.rpartition("/")[0] for key in moments}
+            if moved != (set(shapes) if numbers["updates"][role.name] else set()):
+                raise KeyError(f"optimizer: {', '.join(sorted(set(shapes) ^ moved))}")
+            for key, one in moments.items():
+                if one.ndim and one.shape != shapes[key.rpartition("/")[0]]:
+                    raise KeyError(f"optimizer: {key} {list(one.shape)}")
+
     def _each(self, kind: str) -> Iterator[tuple[str, Tensor]]:
         for role in self.roles.values():
             for i, (name, parameter) in enumerate(role.parameters.items()):
@@ -100,6 +117,10 @@ class TrainState:
                     yield from (
                         (f"{key}/{part}", value) for part, value in role.optimizer.state[parameter].items()
                     )
+
+
+def _is_of(key: str, role: Role) -> bool:
+    return key.startswith(f"{role.name}/")
 
 
 def _trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:

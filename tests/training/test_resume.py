@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import fv_core.training.checkpoint as checkpoint
 from fv_core.errors import Cancelled, TrainError
@@ -152,6 +152,28 @@ def test_a_checkpoint_of_other_components_is_refused(make: Make) -> None:
         make(**WHOLE).fit("latest")
     with pytest.raises(TrainError, match=r"FV702 .*is of another run: .*student/text"):
         make(method=WHOLE["method"], resume={"override": True}, train={"steps": 8}).fit("latest")
+
+
+@pytest.mark.parametrize("file", ["weights", "average", "optimizer"])
+@pytest.mark.parametrize("harm", ["missing", "renamed", "extra", "shape"])
+def test_wrong_tensors_of_a_checkpoint_are_refused(make: Make, file: str, harm: str) -> None:
+    """A moment that is missing would begin at zero, a single number be spread over a whole matrix, and nobody told."""
+    trainer = make(train={"ema": 0.5})
+    trainer.fit()
+    path = find_checkpoint(trainer.run, "latest") / f"{file}.safetensors"
+    tensors = load_file(path)
+    key = next(name for name, one in tensors.items() if one.ndim == 2)
+    of = key.rpartition("/")[0] if file == "optimizer" else key
+    whole = {name: one for name, one in tensors.items() if name.startswith(of)}
+    if harm in ("missing", "renamed"):
+        tensors = {name: one for name, one in tensors.items() if name not in whole}
+    if harm in ("renamed", "extra"):
+        tensors |= {name.replace(of, f"{of}.base"): one.clone() for name, one in whole.items()}
+    if harm == "shape":
+        tensors[key] = tensors[key][:1, :1].contiguous()
+    save_file(tensors, path)
+    with pytest.raises(TrainError, match=r"FV702 .*is of another run"):
+        make(train={"ema": 0.5}).restore(path.parent)
 
 
 def test_global_generators_come_back() -> None:
