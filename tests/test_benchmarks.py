@@ -28,6 +28,16 @@ FIGURES = {
         "C_long_p95_over_fifo",
         "work_inflation",
     },
+    "prediction": {
+        *(f"shape_{number}_{what}" for number in (1, 2, 3) for what in ("error", "left_error")),
+        "together_eta_error",
+    },
+    "scheduling_engine": {
+        "A_mean_over_fifo",
+        "A_short_p95_over_fifo",
+        "A_long_p95_over_fifo",
+        "work_inflation",
+    },
     "startup": {"help_ms", "models_ms", "refusal_ms", "import_ms", "import_wan_pipeline_ms"},
     "step_overhead": {"bare_step_ms", "engine_over_bare", "pipeline_over_fv"},
     "training": {"bare_clips_per_s", "fv_over_bare", "data_wait_share"},
