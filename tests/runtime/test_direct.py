@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def test_samples_of_several_shapes_keep_their_places(engine: Engine) -> None:
     instance = engine.instance(CARD.model_id)
     model = TrainedModel(instance)
     (cond,) = model.encode(["one"], grad=False)
-    loop = instance.loop("denoise")
+    loop: Any = instance.loop("denoise")
     sizes = [(4, 1, 2, 2), (4, 2, 2, 2), (4, 1, 2, 2)]
     states = [loop.at(torch.full(size, float(i)), 0.5, {"cond": cond}) for i, size in enumerate(sizes)]
     together = predictions(instance, loop, states, grad=False)
