@@ -98,6 +98,20 @@ def find_checkpoint(run: Path, wanted: str) -> Path:
     )
 
 
+def check_new(run: Path) -> None:
+    """Raises:
+    TrainError: FV702, the folder has checkpoints: those of a new run would be taken for older ones and removed.
+    """
+    if steps := complete_checkpoints(run):
+        raise TrainError(
+            "FV702",
+            name="save.dir",
+            value=str(run),
+            rule=f"holds a run already, with checkpoints of the steps {', '.join(map(str, steps))}",
+            remedy="Go on with it by --resume latest, give another save.dir, or remove the folder.",
+        )
+
+
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Raises:
     TrainError: FV702, a file is missing or damaged.

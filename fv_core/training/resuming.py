@@ -25,19 +25,22 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def check_same(before: Mapping[str, Any], now: Mapping[str, Any], *, override: bool) -> None:
-    """Raises:
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], *, override: bool) -> str:
+    """What differs of the settings that decide the weights, in words.
+
+    Raises:
     TrainError: FV702, a setting that decides the weights differs and `override` is not set.
     """
     other = {name: pair for name, pair in differences(before, now).items() if not _is_free(name)}
+    told = "; ".join(f"{name} was {was!r} and is {now!r}" for name, (was, now) in other.items())
     if other and not override:
-        told = "; ".join(f"{name} was {was!r} and is {now!r}" for name, (was, now) in other.items())
         raise TrainError(
             "FV702",
             name="resume",
             rule=f"would go on with other settings: {told}",
             remedy="Set them as they were, or go on with these all the same by resume.override=true.",
         )
+    return told
 
 
 def restored(state: TrainState, checkpoint: Checkpoint, folder: Path) -> None:

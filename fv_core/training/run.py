@@ -31,7 +31,8 @@ def train(
     Args:
         overrides: of its settings, {"train.steps": 200} or ["train.steps=200"].
         resume: `latest`, a step or a checkpoint's path; None begins anew.
-        observer: is told each step. note: is told, before the first one, what became of the data, in sentences.
+        observer: is told each step. note: is told, before the first one, what became of the data and
+            what a resumed run does otherwise, in sentences.
         cancel: ends the run after the step at work, with a checkpoint.
 
     Raises:
@@ -44,7 +45,9 @@ def train(
         setup = set_up(config, ranks=ranks.count, folder=file.parent)
         with setup.engine:
             prepare_data(setup.data, Path(config.save.dir), ranks, note or (lambda text: None))
-            return Trainer(config, setup, ranks=ranks, observer=observer, cancel=cancel).fit(resume)
+            return Trainer(config, setup, ranks=ranks, observer=observer, note=note, cancel=cancel).fit(
+                resume
+            )
 
 
 def plan(path: str | Path, *, overrides: Mapping[str, Any] | Sequence[str] = ()) -> TrainPlan:

@@ -16,10 +16,17 @@ from torch import nn
 from fv_core.errors import Cancelled, TrainError
 from fv_core.request import CancelScope
 from fv_core.training.batches import Batches
-from fv_core.training.checkpoint import Checkpoint, find_checkpoint, read_checkpoint, write_checkpoint
+from fv_core.training.checkpoint import (
+    Checkpoint,
+    check_new,
+    find_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from fv_core.training.config import NotFinite, Precision, RunConfig
 from fv_core.training.contract import Batch, Loss, Mean
 from fv_core.training.coverage import check_coverage
+from fv_core.training.data.preparing import Note
 from fv_core.training.export import write_run_model
 from fv_core.training.generators import generator_states, restore_generators
 from fv_core.training.maths import learning_rate
@@ -48,7 +55,7 @@ class Trainer:
     Args:
         config: its settings. setup: what they were made into.
         ranks: the processes that share it.
-        observer: is told each step.
+        observer: is told each step. note: is told in a sentence what a resumed run does otherwise than before.
         cancel: ends the run after the step at work.
     """
 
@@ -59,6 +66,7 @@ class Trainer:
         *,
         ranks: Ranks | None = None,
         observer: Observer | None = None,
+        note: Note | None = None,
         cancel: CancelScope | None = None,
     ) -> None:
         self.config = config
@@ -66,6 +74,7 @@ class Trainer:
         self.setup = setup
         self.ranks = ranks or Ranks()
         self._observer = observer or (lambda told: None)
+        self._note = note or (lambda text: None)
         self._cancel = cancel or CancelScope()
         self.run = Path(config.save.dir)
         self._total = setup.total
@@ -83,11 +92,14 @@ class Trainer:
             resume: `latest`, a step or a path.
 
         Raises:
-            TrainError: FV702 it cannot be resumed, FV703 a parameter gets no gradient, FV705 it is not finite.
+            TrainError: FV702 it cannot be resumed, or begun where another run is, FV703 a parameter gets no gradient,
+                FV705 it is not finite.
         """
         table, ranks = self._table, self.ranks
         if resume is not None:
             self.restore(find_checkpoint(self.run, resume))
+        elif self.state.step == 0:
+            check_new(self.run)
         with ExitStack() as stack:
             batches = stack.enter_context(self.batches())
             log = stack.enter_context(self._log()) if ranks.first else None
@@ -104,7 +116,10 @@ class Trainer:
                 if cancelled or self._saves():
                     self.save()
                 if cancelled:
-                    raise _cancelled(self.state.step)
+                    break
+        self._write_model()
+        if self.state.step < table.steps:
+            raise _cancelled(self.state.step)
         return RunResult(folder=self.run, steps=self.state.step, metrics=last)
 
     def save(self) -> None:
@@ -117,7 +132,14 @@ class Trainer:
             }
             checkpoint = Checkpoint(tensors=self.state.tensors(), facts=facts)
             write_checkpoint(self.run, self.state.step, checkpoint, keep=self.config.save.keep)
-            instance = self.setup.model.instance
+        self.ranks.wait()
+
+    def _write_model(self) -> None:
+        """Leaves the model of the run, once it has ended: whole, so its components are loaded that were not trained."""
+        instance = self.setup.model.instance
+        trained = {name for role in self.setup.method.roles().values() for name in role}
+        instance.weights_changed(*trained)  # torch does not count what a fused optimizer writes
+        if self.ranks.first:
             write_run_model(self.run, instance, self.state, str(self.config.method["name"]))
         self.ranks.wait()
 
@@ -134,7 +156,9 @@ class Trainer:
             TrainError: FV702, it is damaged, or of another run.
         """
         checkpoint = read_checkpoint(folder)
-        check_same(checkpoint.facts["settings"], self.setup.resolved, override=self.config.resume.override)
+        before, override = checkpoint.facts["settings"], self.config.resume.override
+        if other := check_same(before, self.setup.resolved, override=override):
+            self._note(f"goes on with other settings: {other}")
         restored(self.state, checkpoint, folder)
         self._covered.update(self.state.roles)
         restore_generators(checkpoint.facts["generators"])  # last: what restoring itself draws does not count

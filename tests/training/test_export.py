@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +105,7 @@ def test_a_folder_names_a_card_and_no_code(make: Make) -> None:
 def test_validation_changes_nothing_and_shows_the_weights_so_far(make: Make, tmp_path: Path) -> None:
     plain = make(train={"ema": 0.5, "steps": 4, "lr": 0.1})
     plain.fit()
+    shutil.rmtree(plain.run)
     shown = make(
         train={"ema": 0.5, "steps": 4, "lr": 0.1},
         method={"components": ["denoiser"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -111,6 +112,7 @@ def test_a_run_with_factors_goes_on_to_the_same_bits(run: Callable[..., Trainer]
     straight = run()
     straight.fit()
     expected = [one.detach().clone() for one in straight.state.roles["student"].values()]
+    shutil.rmtree(straight.run)
     run(train={"steps": 3, "lr": 0.05}).fit()
     again = run()
     again.fit("3")

@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import fv_core.training.checkpoint as checkpoint
+import fv_core.training.trainer as trainer_module
 from fv_core.errors import Cancelled, TrainError
 from fv_core.request import CancelScope
 from fv_core.training.checkpoint import complete_checkpoints, find_checkpoint
@@ -195,3 +196,31 @@ def test_a_longer_run_goes_on(make: Make, tmp_path: Path) -> None:
     assert result.steps == 6
     copy: Any = shutil.copytree(tmp_path / "run", tmp_path / "copy")
     assert list(complete_checkpoints(Path(copy))) == [2, 6]
+
+
+def test_a_run_is_not_begun_where_another_is(make: Make) -> None:
+    first = make(train={"steps": 2})
+    first.fit()
+    with pytest.raises(
+        TrainError, match=r"FV702 save.dir .*holds a run already, with checkpoints of the steps 2"
+    ):
+        make(train={"steps": 2}).fit()
+    assert list(complete_checkpoints(first.run)) == [2]
+
+
+def test_what_a_resumed_run_does_otherwise_is_told(make: Make) -> None:
+    make(train={"steps": 2, "lr": 0.1}).fit()
+    told: list[str] = []
+    again = make(train={"steps": 3, "lr": 0.2}, resume={"override": True})
+    Trainer(again.config, again.setup, note=told.append).fit("latest")
+    assert told == ["goes on with other settings: train.lr was 0.1 and is 0.2"]
+
+
+def test_the_model_is_written_once_at_the_end(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing it loads components that are not trained, which a run of a large model must not do at each checkpoint."""
+    written: list[int] = []
+    monkeypatch.setattr(
+        trainer_module, "write_run_model", lambda run, instance, state, method: written.append(state.step)
+    )
+    make(train={"steps": 3}, save={"every": 1}).fit()
+    assert written == [3]
