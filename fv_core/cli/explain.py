@@ -28,7 +28,7 @@ def explain(out: Out, code: str | None, as_json: bool) -> None:
         out.document(_facts(entry))
         return
     out.lines(f"{entry.code}: {entry.title}", f"exit code {entry.exit_code}, HTTP {entry.http_status}", "")
-    out.lines(*textwrap.wrap(entry.explanation, _WIDTH))
+    out.lines(*textwrap.wrap(entry.explanation, _WIDTH, break_on_hyphens=False))
 
 
 def _list(out: Out, as_json: bool) -> None:
