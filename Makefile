@@ -27,6 +27,7 @@ soak: $(VENV)/ready-dev
 # Renews what the plugins ship: a certificate stands for the very sources that it was made with.
 certificates: $(VENV)/ready-dev
 	rm -f plugins/*/fv_*/assets/certificates/*.json
+	OMP_NUM_THREADS=1 $(BIN)/fv parity certify wan21/micro --into plugins/fv-wan21/fv_wan21/assets/certificates
 	OMP_NUM_THREADS=1 $(BIN)/fv parity certify wan21/tiny --into plugins/fv-wan21/fv_wan21/assets/certificates
 	OMP_NUM_THREADS=1 $(BIN)/fv parity certify wan-causal/tiny --into plugins/fv-wan-causal/fv_wan_causal/assets/certificates
 	OMP_NUM_THREADS=1 $(BIN)/fv parity certify ltx2/tiny --into plugins/fv-ltx2/fv_ltx2/assets/certificates

@@ -20,15 +20,15 @@ from report import Goal, arguments, ratio, report, settled
 
 from fv_core import Engine, Numerics, Request, derive
 from fv_core.runtime.job import Job, advance
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
 JOINT = derive(
-    TINY,
+    MICRO,
     model_id="wan21/joint",
-    loops={**TINY.loops, "denoise": replace(TINY.loops["denoise"], params={"cfg": "joint"})},
+    loops={**MICRO.loops, "denoise": replace(MICRO.loops["denoise"], params={"cfg": "joint"})},
 )
 ONE_BY_ONE: Final = (JOINT.model_id, Numerics.REFERENCE)
-TOGETHER: Final = {"fast": (TINY.model_id, Numerics.FAST), "exact": (TINY.model_id, Numerics.EXACT)}
+TOGETHER: Final = {"fast": (MICRO.model_id, Numerics.FAST), "exact": (MICRO.model_id, Numerics.EXACT)}
 AT: Final = 8
 LEARNS: Final = 5  # steps before the engine knows what gains
 
@@ -45,8 +45,8 @@ class Shape:
 
 SHIPPED = Shape(
     name="shipped",
-    size=(TINY.defaults.size.width, TINY.defaults.size.height),
-    frames=TINY.defaults.frames,
+    size=(MICRO.defaults.size.width, MICRO.defaults.size.height),
+    frames=MICRO.defaults.frames,
     counts=(1, 2, 4, AT, 16),
 )
 SMALL = Shape(name="small", size=(32, 32), frames=5, counts=(1, 2, 4, AT, 16))
@@ -94,7 +94,7 @@ def ready(engine: Engine, shape: Shape, count: int, steps: int, way: tuple[str, 
 def gains(shape: Shape, count: int, rounds: int) -> dict[str, tuple[float, float]]:
     """By the name of a way: how many times the throughput of requests alone it has, and its rows a forward."""
     steps = LEARNS + rounds
-    with Engine([TINY, JOINT], device="cpu") as engine, ExitStack() as stack:
+    with Engine([MICRO, JOINT], device="cpu") as engine, ExitStack() as stack:
         alone, *others = (
             stack.enter_context(ready(engine, shape, count, steps, way))
             for way in (ONE_BY_ONE, *TOGETHER.values())

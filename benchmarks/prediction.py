@@ -25,7 +25,7 @@ from fv_core import AsyncEngine, Engine, Request
 from fv_core.request import Loading, RequestEvent, StepDone
 from fv_core.runtime.async_job import AsyncJob
 
-MODEL: Final = "wan21/tiny"
+MODEL: Final = "wan21/micro"
 SHAPES: Final = {
     "32x32, 5 frames": ((32, 32), 5), "64x64, 17 frames": ((64, 64), 17), "128x128, 9 frames": ((128, 128), 9),
 }  # fmt: skip

@@ -27,7 +27,7 @@ from fv_core.runtime.scheduler.contract import Join, Scheduler
 from fv_core.runtime.scheduler.joining import Joining, alone
 from fv_core.runtime.scheduler.remaining import LeastRemaining
 
-MODEL: Final = "wan21/tiny"
+MODEL: Final = "wan21/micro"
 STEPS: Final = 6
 SHORT: Final = Request(prompt="a red circle", size=(32, 32), frames=5, steps=STEPS)
 LONG: Final = Request(prompt="a blue square", size=(64, 64), frames=17, steps=STEPS)

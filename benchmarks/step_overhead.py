@@ -19,14 +19,14 @@ from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
 
 import fv_wan21
 from fv_core import Engine, ModelCard, OutputSpec, Request, derive
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
 STEPS = 6
 FRAMES = 9
 SIZE = (128, 128)
 PROMPT = "a red circle moving right"
 DENOISER = {
-    **TINY.components["transformer"].config,
+    **MICRO.components["transformer"].config,
     "num_attention_heads": 4,
     "attention_head_dim": 32,
     "ffn_dim": 512,
@@ -36,10 +36,10 @@ PARAMETERS = 1_247_424  # of that denoiser
 
 
 def card() -> ModelCard:
-    """wan21/tiny with a denoiser large enough for a step of 20 ms on one core."""
-    components = dict(TINY.components)
+    """wan21/micro with a denoiser large enough for a step of 20 ms on one core."""
+    components = dict(MICRO.components)
     components["transformer"] = replace(components["transformer"], config=DENOISER, parameters=PARAMETERS)
-    return derive(TINY, components=components)
+    return derive(MICRO, components=components)
 
 
 def save_folder(folder: Path) -> None:
@@ -48,8 +48,8 @@ def save_folder(folder: Path) -> None:
     assets = Path(fv_wan21.__file__).parent / "assets"
     WanPipeline(
         tokenizer=AutoTokenizer.from_pretrained(assets / "tokenizer"),
-        text_encoder=UMT5EncoderModel(UMT5Config(**TINY.components["text"].config)),
-        vae=AutoencoderKLWan(**TINY.components["vae"].config),
+        text_encoder=UMT5EncoderModel(UMT5Config(**MICRO.components["text"].config)),
+        vae=AutoencoderKLWan(**MICRO.components["vae"].config),
         transformer=WanTransformer3DModel(**DENOISER),
         scheduler=UniPCMultistepScheduler(
             prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000, flow_shift=3.0

@@ -26,11 +26,11 @@ from fv_core.training.contract import Bucket, Latent, Sample
 from fv_core.training.runlog import RunLog, StepTold
 from fv_core.training.setup import Setup, set_up
 from fv_core.training.trainer import Trainer
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
 BUCKET: Final = Bucket(frames=9, height=64, width=64)
 DENOISER: Final = {
-    **TINY.components["transformer"].config,
+    **MICRO.components["transformer"].config,
     "num_attention_heads": 4,
     "attention_head_dim": 48,
     "ffn_dim": 576,
@@ -41,13 +41,13 @@ RATE, CLIP, EMA = 1e-4, 1.0, 0.998
 
 
 def card() -> ModelCard:
-    """wan21/tiny with a denoiser of the size that is trained on a CPU, and short prompts."""
-    components = dict(TINY.components)
+    """wan21/micro with a denoiser of the size that is trained on a CPU, and short prompts."""
+    components = dict(MICRO.components)
     components["transformer"] = replace(components["transformer"], config=DENOISER, parameters=0)
     components["text"] = replace(
         components["text"], params={**components["text"].params, "max_length": LENGTH}
     )
-    return derive(TINY, components=components, checkpoint=None, weights="")
+    return derive(MICRO, components=components, checkpoint=None, weights="")
 
 
 @dataclass(frozen=True, kw_only=True)

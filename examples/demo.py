@@ -16,7 +16,7 @@ SCALE = 4
 PROMPTS = (
     "a red circle moving right on a black background",
     "a blue square moving left on a white background",
-    "a green triangle moving up on a gray background",
+    "a green triangle moving up on a white background",
 )
 
 

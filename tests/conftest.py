@@ -25,7 +25,7 @@ from fv_core.request import OutputSpec, Request
 if TYPE_CHECKING:
     from fv_core import Engine
 
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 
 settings.register_profile("fixed", derandomize=True, deadline=None)  # the same examples in every run
 settings.load_profile("fixed")

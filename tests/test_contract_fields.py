@@ -180,7 +180,7 @@ SKIP = InterceptorSpec(
 
 def joint(when: When | None = None) -> ModelCard:
     """The tiny card with both branches in one forward; with `when`, the negative prompt is encoded on it."""
-    card = find_card("wan21/tiny")
+    card = find_card("wan21/micro")
     program = card.programs[TaskType.T2V]
     if when is not None:
         nodes = tuple(replace(node, when=when) if node.when else node for node in program.nodes)
@@ -195,8 +195,8 @@ def run_the_engine(folder: Path) -> None:
         Engine(device="cpu", extensions=["wan21/absent"])
     small: dict[str, Any] = {"prompt": "a ball", "size": (16, 16), "frames": 5, "steps": 2, "seed": 1}
     keep = OutputSpec(keep=("latent", "cond"))
-    with Engine(["wan21/tiny", joint()], device="cpu", extensions=[(SKIP, {"damping": 0.5})]) as engine:
-        asked = [Request(**small, model=model, output=keep) for model in ("wan21/tiny", "wan21/joint")]
+    with Engine(["wan21/micro", joint()], device="cpu", extensions=[(SKIP, {"damping": 0.5})]) as engine:
+        asked = [Request(**small, model=model, output=keep) for model in ("wan21/micro", "wan21/joint")]
         image = ModalPart(modality=Modality.IMAGE, path="x.png")
         refused = [
             Request(**small, inputs=(image,)),
@@ -255,12 +255,13 @@ def run_the_commands(folder: Path) -> None:
     clip, again = folder / "a.mp4", folder / "b.webp"
     factors = {"blocks.0.attn1.to_q": (torch.ones(2, 32), torch.ones(32, 2))}
     lora = ["--lora", f"{write_adapter(folder / 'lora.safetensors', factors)}:0.5"]
-    small = ["--size", "16x16", "--frames", "5", "--steps", "2", "--seed", "3", *lora]
+    size = ["--size", "16x16", "--frames", "5", "--steps", "2", "--seed", "3"]
+    small = ["--model", "wan21/micro", *size, *lora]
     commands = [
-        ["models"], ["models", "--json"], ["models", "show", "wan21/tiny"], ["models", "show", "wan21/t2v-14b"],
+        ["models"], ["models", "--json"], ["models", "show", "wan21/micro"], ["models", "show", "wan21/t2v-14b"],
         ["env"], ["explain", "FV302"], ["explain"], ["plugins"], ["plugins", "--check"], ["plugins", "show", "wan21"],
-        ["parity", "certify", "wan21/tiny"], ["parity", "check", "wan21/tiny", "--rung", "C1"],
-        ["models", "show", "wan21/tiny"],
+        ["parity", "certify", "wan21/micro"], ["parity", "check", "wan21/micro", "--rung", "C1"],
+        ["models", "show", "wan21/micro"],
         ["weights", "list"],
         ["generate", "a ball", *small, "--dry-run"],
         ["generate", "a ball", *small, "--sidecar", "--events", "-o", str(clip)],
@@ -328,7 +329,7 @@ class WiderWhen(When):
 
 
 def test_control_a_field_that_nothing_heeds_is_reported(tmp_path: Path) -> None:
-    card = find_card("wan21/tiny")
+    card = find_card("wan21/micro")
     original = next(node.when for node in card.programs[TaskType.T2V].nodes if node.when is not None)
     wider = WiderWhen(field=original.field, compare=original.compare, value=original.value)
     changed = joint(when=wider)

@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
     "batch.py": "FV301",
     "demo.py": "contact-sheet.png",
-    "generate.py": "circle.mp4: 17 frames of 64x64 at 8 fps, seed 7, 12 steps",
+    "generate.py": "circle.mp4: 9 frames of 64x64 at 8 fps, seed 7, 12 steps",
     "jobs.py": "taken up: seed 3, 33 frames",
     "omni.py": "s of sound",
     "resume.py": "resumed equals uninterrupted: True",

@@ -42,7 +42,7 @@ MARKED = {
     "docs/async.md": {"not run": 0, "run with stand-ins": 0, "exits with": 0},
 }
 """How many blocks bear which mark."""
-STAND_INS = {"wan21/t2v-1.3b": "wan21/tiny", 'device="cuda"': 'device="cpu"'}
+STAND_INS = {"wan21/t2v-1.3b": "wan21/micro", 'device="cuda"': 'device="cpu"'}
 BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^>]*) -->\n)?^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
 )

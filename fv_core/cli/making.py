@@ -14,6 +14,7 @@ from fv_core.cli.events import event_writer
 from fv_core.cli.interrupt import interrupted, on_interrupt
 from fv_core.cli.options import Options
 from fv_core.cli.output import Out
+from fv_core.cli.presence import Presence, presence
 from fv_core.cli.progress import Progress, progress, waiting
 from fv_core.cli.repeat import overruled, tell_differences, usable_device
 from fv_core.cli.targets import Target
@@ -55,7 +56,7 @@ def make(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> N
             clip = _clip(engine, request, out, told, name=_name(asked.card, index, len(files)))
             _write(clip, target, out)
             notices |= dict.fromkeys(clip.used.adjusted)
-        notices |= dict.fromkeys(_untrained(asked.card))
+        notices |= dict.fromkeys(_for_show(asked.card))
     for notice in notices:
         out.notice(notice)
     if options.as_json or options.as_events:
@@ -136,10 +137,14 @@ def _drawn(asked: Asked, options: Options) -> Iterator[str]:
         yield f"seed {asked.settled[0].seed} was drawn; --seed repeats it"
 
 
-def _untrained(card: ModelCard) -> Iterator[str]:
-    if card.recipe.method is not Method.UNTRAINED:
+def _for_show(card: ModelCard) -> Iterator[str]:
+    """What an untrained model makes, and one so small that its weights lie in a package."""
+    if card.recipe.method is Method.UNTRAINED:
+        told = f"{card.model_id} is untrained: its clips are noise"
+    elif presence(card) is Presence.EMBEDDED and not Path(card.weights).is_absolute():
+        told = f"{card.model_id} is a demonstration model: {card.summary}"
+    else:
         return
-    told = f"{card.model_id} is untrained: its clips are noise"
     relatives = (one for one in all_cards() if one.family == card.family and one.checkpoint is not None)
     if real := next(relatives, None):
         told += f"; `fv weights pull {real.model_id}` fetches a real model, for --model {real.model_id}"

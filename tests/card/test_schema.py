@@ -19,7 +19,7 @@ from fv_core.plugins import find_card
 from fv_core.request import Numerics, Request, TaskType
 from fv_core.runtime.requests.resolve import resolve
 
-TINY = find_card("wan21/tiny")
+TINY = find_card("wan21/micro")
 CARDS = {
     "tiny": TINY,
     "real": find_card("wan21/t2v-1.3b"),

@@ -43,6 +43,9 @@ def fv(
     for name in [name for name in os.environ if name.startswith(("FV_", "HF_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(
+        "fv_core.runtime.models.EMBEDDED_DEFAULT", "wan21/micro"
+    )  # has no words to tell about
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
 

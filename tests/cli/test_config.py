@@ -22,7 +22,7 @@ def settings(fv: Fv, *options: str) -> dict[str, tuple[object, str]]:
 def test_each_place_is_named_in_the_order_of_precedence(
     fv: Fv, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert settings(fv)["steps"] == (12, "card wan21/tiny")
+    assert settings(fv)["steps"] == (12, "card wan21/micro")
     user = config_files()[1]
     user.parent.mkdir(parents=True)
     user.write_text("[generate]\nsteps = 2\nframes = 5\nsize = '32x48'\n")
@@ -68,7 +68,7 @@ def test_config_is_a_table(fv: Fv) -> None:
     told = fv("config")
     lines = [line.split() for line in told.out.splitlines()]
     assert (told.code, told.err, lines[0]) == (0, "", ["SETTING", "VALUE", "FROM"])
-    assert ["steps", "12", "card", "wan21/tiny"] in lines
+    assert ["steps", "12", "card", "wan21/micro"] in lines
 
 
 @pytest.mark.parametrize("options", [("--stepz", "3"), ("--steps", "many"), ("--n", "0")])

@@ -117,13 +117,13 @@ def test_a_plan_tells_what_auto_offload_means_here_and_refuses_what_is_impossibl
 def test_working_memory_that_the_card_does_not_state_is_told_so(
     fv: Fv, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    card = find_card("wan21/tiny")
+    card = find_card("wan21/micro")
     silent = {name: replace(spec, activation="") for name, spec in card.components.items() if name == "vae"}
     monkeypatch.setattr(estimate, "_activations", partial(_with, estimate._activations, silent))
-    told = fv("generate", "a cat", "--model", "wan21/tiny", "--device", "cpu", "--dry-run")
+    told = fv("generate", "a cat", "--model", "wan21/micro", "--device", "cpu", "--dry-run")
     assert any(line.split()[0::3] == ["vae", "not"] for line in told.out.splitlines() if "stated" in line)
     assert "  without the working memory of vae, which the card does not state\n" in told.out
-    plan = fv("generate", "a cat", "--model", "wan21/tiny", "--device", "cpu", "--dry-run", "--json").json
+    plan = fv("generate", "a cat", "--model", "wan21/micro", "--device", "cpu", "--dry-run", "--json").json
     assert plan["working_bytes"]["vae"] is None
     assert plan["working_bytes"]["text"] > 0
 

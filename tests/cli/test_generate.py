@@ -16,7 +16,7 @@ from fv_core.plugins import find_card
 Fv = Callable[..., Any]
 SHORT = ("--device", "cpu", "--steps", "2", "--frames", "5", "--size", "32x32")
 NOISE = (
-    "note: wan21/tiny is untrained: its clips are noise; "
+    "note: wan21/micro is untrained: its clips are noise; "
     "`fv weights pull wan21/t2v-1.3b` fetches a real model, for --model wan21/t2v-1.3b\n"
 )
 
@@ -87,7 +87,7 @@ def test_json_tells_all_that_was_used(fv: Fv) -> None:
     assert told.json["notices"] == [unused, NOISE.removeprefix("note: ").rstrip()]
     assert told.err == f"note: {unused}\n{NOISE}"
     assert (clip["path"], clip["sidecar"], clip["adjusted"]) == ("out.mp4", None, [unused])
-    assert (clip["model"], clip["card_digest"]) == ("wan21/tiny", find_card("wan21/tiny").digest())
+    assert (clip["model"], clip["card_digest"]) == ("wan21/micro", find_card("wan21/micro").digest())
     assert (clip["seed"], clip["steps"], clip["frames"], clip["guidance"]) == (7, 2, 5, 1.0)
     assert (clip["size"], clip["fps"]) == ({"width": 32, "height": 32}, 30000 / 1001)
     assert (clip["params"], clip["numerics"], clip["dtype"]) == ({"shift": 5.0}, "reference", "float32")
@@ -189,7 +189,7 @@ def test_from_enlarges_as_the_recorded_run_did(fv: Fv, work: Path) -> None:
         (("--steps", "3"), "--steps"),
         (("--seed", "7"), "--seed"),
         (("--n", "1"), "--n"),
-        (("--set", "shift=5", "--model", "wan21/tiny"), "--model, --set"),
+        (("--set", "shift=5", "--model", "wan21/micro"), "--model, --set"),
     ],
 )
 def test_from_excludes_what_would_change_the_run(
@@ -236,7 +236,7 @@ def test_from_refuses_another_card(fv: Fv, work: Path, recorded: Path) -> None:
     assert (told.code, told.out) == (2, "")
     assert told.err.startswith("error[FV311]: sidecar ")
     assert "ab" * 32 in told.err
-    assert find_card("wan21/tiny").digest() in told.err
+    assert find_card("wan21/micro").digest() in told.err
     assert sorted(path.name for path in work.iterdir()) == ["altered.json", "first.npy", "first.npy.json"]
 
 

@@ -168,8 +168,8 @@ RUNS: list[tuple[str, tuple[str, ...]]] = [
     ("generate", ("generate", "a cat", *SMALL)),
     ("generate --dry-run", ("generate", "a cat", "--dry-run", *SMALL)),
     ("models", ("models",)),
-    ("models show", ("models", "show", "wan21/tiny")),
-    ("models show --schema", ("models", "show", "wan21/tiny", "--schema")),
+    ("models show", ("models", "show", "wan21/micro")),
+    ("models show --schema", ("models", "show", "wan21/micro", "--schema")),
     ("plugins", ("plugins",)),
     ("plugins", ("plugins", "--check")),
     ("plugins show", ("plugins", "show", "few-steps")),
@@ -178,10 +178,10 @@ RUNS: list[tuple[str, tuple[str, ...]]] = [
     ("plugins new", ("plugins", "new", "mine")),
     ("validate", ("validate", "--all")),
     ("weights list", ("weights", "list")),
-    ("parity check", ("parity", "check", "wan21/tiny", "--device", "cpu")),
-    ("parity check --record", ("parity", "check", "wan21/tiny", "--record", "run", "--device", "cpu")),
-    ("parity gate", ("parity", "gate", "wan21/tiny", "--device", "cpu")),
-    ("parity certify", ("parity", "certify", "wan21/tiny", "--into", "ledger", "--device", "cpu")),
+    ("parity check", ("parity", "check", "wan21/micro", "--device", "cpu")),
+    ("parity check --record", ("parity", "check", "wan21/micro", "--record", "run", "--device", "cpu")),
+    ("parity gate", ("parity", "gate", "wan21/micro", "--device", "cpu")),
+    ("parity certify", ("parity", "certify", "wan21/micro", "--into", "ledger", "--device", "cpu")),
     ("config", ("config",)),
     ("env", ("env",)),
     ("explain", ("explain",)),
@@ -211,7 +211,7 @@ def test_a_document_is_as_its_schema_says(
 
 def test_a_parity_check_that_fails_is_as_its_schema_says(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_denoise, "combine", lambda cond, uncond, scale: combine(uncond, cond, scale))
-    document = fv("parity", "check", "wan21/tiny", "--rung", "C1", "--device", "cpu", "--json").json
+    document = fv("parity", "check", "wan21/micro", "--rung", "C1", "--device", "cpu", "--json").json
     assert document["rungs"][0]["first"] is not None
     check(document, "parity check")
 

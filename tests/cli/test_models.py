@@ -19,14 +19,14 @@ def test_models_are_rows(fv: Fv) -> None:
     assert (told.code, told.err) == (0, "")
     assert header == ["MODEL", "TASKS", "SIZE", "WEIGHTS", "ABOUT"]
     by_id = {row[0]: row[1:] for row in rows}
-    assert by_id["wan21/tiny"][:4] == ["t2v", "228.5", "KiB", "untrained"]
+    assert by_id["wan21/micro"][:4] == ["t2v", "228.5", "KiB", "untrained"]
     assert by_id["wan21/t2v-1.3b"][:5] == ["t2v", "13.7", "GiB", "not", "here"]
 
 
 def test_models_are_a_document(fv: Fv) -> None:
     document = fv("models", "--json").json
-    tiny = next(one for one in document["models"] if one["id"] == "wan21/tiny")
-    card = find_card("wan21/tiny")
+    tiny = next(one for one in document["models"] if one["id"] == "wan21/micro")
+    card = find_card("wan21/micro")
     parameters = sum(spec.parameters for spec in card.components.values())
     assert document["broken"] == []
     assert (tiny["tasks"], tiny["weights"], tiny["digest"]) == (["t2v"], "untrained", card.digest())
@@ -41,7 +41,7 @@ def test_a_broken_plugin_is_a_row(fv: Fv, broken_plugin: str) -> None:
     assert "broken" in row
     assert "fv-later 2.5" in row
     assert "error[FV103]" in row
-    assert "wan21/tiny" in told.out
+    assert "wan21/micro" in told.out
 
 
 def test_a_broken_plugin_is_in_the_document(fv: Fv, broken_plugin: str) -> None:
@@ -49,7 +49,7 @@ def test_a_broken_plugin_is_in_the_document(fv: Fv, broken_plugin: str) -> None:
     [broken] = document["broken"]
     assert (broken["plugin"], broken["dist"], broken["version"]) == (broken_plugin, "fv-later", "2.5")
     assert broken["error"]["code"] == "FV103"
-    assert "wan21/tiny" in [one["id"] for one in document["models"]]
+    assert "wan21/micro" in [one["id"] for one in document["models"]]
 
 
 def test_a_model_of_a_broken_plugin_names_the_trouble(fv: Fv, broken_plugin: str) -> None:
@@ -92,8 +92,8 @@ def test_show_tells_all_of_a_card(fv: Fv) -> None:
 
 
 def test_show_prints_all_of_the_card_as_json(fv: Fv) -> None:
-    told = fv("models", "show", "wan21/tiny", "--json")
-    card = find_card("wan21/tiny")
+    told = fv("models", "show", "wan21/micro", "--json")
+    card = find_card("wan21/micro")
     assert ModelCard.from_json(told.out) == card
     assert ModelCard.from_json(told.out).digest() == card.digest()
     assert "Its digest is not that of this text" in " ".join(fv("models", "show", "--help").out.split())

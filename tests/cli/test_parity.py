@@ -15,7 +15,7 @@ from fv_core.loop import flow_denoise
 from fv_core.loop.policies.guidance import combine
 
 Fv = Callable[..., Any]
-TINY = "wan21/tiny"
+TINY = "wan21/micro"
 SMALL = ("a ball", "--size", "16x16", "--frames", "1", "--steps", "1", "--seed", "1")
 KIT = Path(__file__).parents[1] / "testing"
 
@@ -110,9 +110,9 @@ def test_a_recording_replaces_nothing_and_has_one_model(fv: Fv, work: Path) -> N
     absent = fv("parity", "check", TINY, "--against", "absent")
     assert (absent.code, absent.err[:13]) == (2, "error[FV605]:")
     fv("parity", "check", TINY, "--record", "run")
-    (work / "run").write_bytes((work / "run").read_bytes().replace(b"wan21/tiny", b"wan21/tinx"))
+    (work / "run").write_bytes((work / "run").read_bytes().replace(b"wan21/micro", b"wan21/tinx"))
     other = fv("parity", "check", TINY, "--against", "run")
-    assert "it is a run of wan21/tinx, not of wan21/tiny" in other.err
+    assert "it is a run of wan21/tinx, not of wan21/micro" in other.err
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_the_option_is_the_variable_and_goes_before_it(
         "good", "wan21", "wan21", "wan21",
     ]  # fmt: skip
     assert fv("--plugins", "", "models").out.split() == ["MODEL", "TASKS", "SIZE", "WEIGHTS", "ABOUT"]
-    blocked = fv("--plugins", "good", "generate", "a cat", "--model", "wan21/tiny")
+    blocked = fv("--plugins", "good", "generate", "a cat", "--model", "wan21/micro")
     assert (blocked.code, blocked.out) == (3, "")
     assert "is blocked: --plugins is 'good'\nhint: Add wan21 to --plugins, or do without it." in blocked.err
     settings = fv("--plugins", "wan21", "config", "--json").json["settings"]
@@ -149,7 +149,7 @@ def test_show_tells_what_a_plugin_brings(fv: Fv) -> None:
     told = fv("plugins", "show", "wan21")
     assert (told.code, told.err) == (0, "")
     assert told.out.startswith("wan21  fv-wan21 0.1.0, module fv_wan21\n  location  ")
-    assert "  state     ready\n  card      wan21/tiny\n" in told.out
+    assert "  state     ready\n  card      wan21/micro\n" in told.out
 
 
 def test_show_prints_every_finding_and_the_traceback(fv: Fv, install_dists: Install) -> None:
@@ -254,7 +254,7 @@ def test_check_refuses_what_is_no_folder(fv: Fv, work: Path) -> None:
 
 
 def test_check_of_a_card_finds_a_prediction_of_memory_that_fails() -> None:
-    card = find_card("wan21/tiny")
+    card = find_card("wan21/micro")
     vae = replace(card.components["vae"], activation="builtins:len")
     (found,) = resolve_card(derive(card, components={**card.components, "vae": vae}))
     assert (found.code, found.value) == ("FV122", "builtins:len")

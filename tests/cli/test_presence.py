@@ -90,7 +90,7 @@ def test_the_pulled_revision_counts_before_main(repo: Path, card: ModelCard) -> 
 
 
 def test_what_needs_no_pull_tells_whether_it_is_trained(card: ModelCard) -> None:
-    assert presence(find_card("wan21/tiny")) is Presence.UNTRAINED
+    assert presence(find_card("wan21/micro")) is Presence.UNTRAINED
     assert presence(derive(card, checkpoint=None)) is Presence.EMBEDDED
 
 

@@ -69,12 +69,12 @@ def read_all(master: int, pieces: list[bytes]) -> None:
 def test_a_terminal_shows_nodes_steps_pace_and_time_left(on_terminal: OnTerminal) -> None:
     out, drawn = on_terminal(*SHORT)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
-    assert re.search(r"wan21/tiny +\S+ \d+/\d+ 0:00:", text)
+    assert re.search(r"wan21/micro +\S+ \d+/\d+ 0:00:", text)
     assert re.search(r"  denoise +\S+ 3/3 +\d+\.\d\d s/step\s", text)
     assert re.search(r"  decode +\S+ \d/\d +\d+\.\d\d s/step", text)
     assert "encode negative prompt" in text
-    assert "wan21/tiny: starting" in text
-    assert all(f"wan21/tiny: loading {name} " in text for name in ("text", "transformer", "vae"))
+    assert "wan21/micro: starting" in text
+    assert all(f"wan21/micro: loading {name} " in text for name in ("text", "transformer", "vae"))
     assert (out, "out.npy" in text) == ("out.npy\n", False)
     assert text.endswith("for --model wan21/t2v-1.3b\r\n")
     assert "\x1b[?25h" in drawn  # the cursor is back
@@ -84,7 +84,7 @@ def test_the_time_left_of_the_run_is_shown_once_its_steps_were_measured(
     on_terminal: OnTerminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FV_HOME", str(tmp_path / "fv"))
-    left = r"wan21/tiny +\S+ \d+/\d+ 0:00:\d\d, 0:00:\d\d left"
+    left = r"wan21/micro +\S+ \d+/\d+ 0:00:\d\d, 0:00:\d\d left"
     first, second = (
         re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_terminal(*SHORT, "--force")[1]) for _ in range(2)
     )
@@ -94,8 +94,8 @@ def test_the_time_left_of_the_run_is_shown_once_its_steps_were_measured(
 
 def test_several_clips_are_counted(on_terminal: OnTerminal) -> None:
     _, drawn = on_terminal(*SHORT, "--n", "2")
-    assert "wan21/tiny 1/2" in drawn
-    assert "wan21/tiny 2/2" in drawn
+    assert "wan21/micro 1/2" in drawn
+    assert "wan21/micro 2/2" in drawn
 
 
 def test_quiet_draws_nothing(on_terminal: OnTerminal) -> None:
@@ -136,6 +136,6 @@ def test_notes_stand_on_lines_of_their_own(on_terminal: OnTerminal) -> None:
 
 @pytest.mark.usefixtures("few_gates")
 def test_gates_tell_on_a_terminal_how_far_they_are(on_terminal: OnTerminal) -> None:
-    out, drawn = on_terminal("parity", "gate", "wan21/tiny", "--device", "cpu")
+    out, drawn = on_terminal("parity", "gate", "wan21/micro", "--device", "cpu")
     assert "gates done" in drawn
     assert "gates done" not in out

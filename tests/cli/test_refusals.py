@@ -60,7 +60,7 @@ REFUSED = {
     "--dtype int8": ("FV300", "'int8'", "'bfloat16'"),
     "--numerics best": ("FV300", "'best'", "'reference', 'exact', 'fast'"),
     "--model wan21/tini": ("FV101", "'wan21/tini'", "wan21/t2v-1.3b", "Did you mean wan21/tiny"),
-    "--model elsewhere/model": ("FV101", "'elsewhere/model'", "wan21/tiny"),
+    "--model elsewhere/model": ("FV101", "'elsewhere/model'", "wan21/micro"),
     "-o clip.avi": ("FV315", "clip.avi", ".mp4, .webm, .gif, .webp, .png, .npy"),
     "-o absent/clip.mp4": ("FV315", "absent/clip.mp4", "folder that exists"),
     "-o folder.mp4": ("FV315", "folder.mp4", "is a folder"),

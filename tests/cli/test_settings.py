@@ -49,7 +49,7 @@ def test_flag_beats_variable_beats_project_beats_user_beats_card(
 def test_every_form_of_value_is_read(fv: Fv, work: Path) -> None:
     (work / "fv.toml").write_text(
         '[generate]\nsize = "32x48"\nfps = "30000/1001"\nguidance = 3\nnegative = "fog"\nseed = 8\nsidecar = true\n'
-        'set = ["shift=5"]\nmodel = "wan21/tiny"\nnumerics = "fast"\n'
+        'set = ["shift=5"]\nmodel = "wan21/micro"\nnumerics = "fast"\n'
     )
     settled = planned(fv)
     assert settled["size"] == {"width": 32, "height": 48}
@@ -159,7 +159,7 @@ def test_the_device_variable_is_named_by_every_verb_that_reads_it(
     fv: Fv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FV_DEVICE", "toaster")
-    for arguments in (("generate", "a cat"), ("parity", "gate", "wan21/tiny")):
+    for arguments in (("generate", "a cat"), ("parity", "gate", "wan21/micro")):
         assert fv(*arguments).err.startswith("error[FV312]: FV_DEVICE (device) 'toaster': ")
 
 

@@ -101,7 +101,7 @@ def test_foreign_text_is_escaped_in_tables_and_lines(fv: Fv, install_dists: Call
     ("words", "sentence"),
     [
         ("plugins --json show wan21", "--json belongs after the command: fv plugins show ... --json"),
-        ("models --json show wan21/tiny", "--json belongs after the command: fv models show ... --json"),
+        ("models --json show wan21/micro", "--json belongs after the command: fv models show ... --json"),
         (
             "plugins --check show X",
             "--check belongs to `fv plugins` alone; `fv plugins show` has no such option",

@@ -17,9 +17,9 @@ def test_every_installed_card_is_valid_and_resolves(fv: Fv) -> None:
     told = fv("validate", "--all", "--resolve")
     assert (told.code, told.err) == (0, "")
     lines = told.out.splitlines()
-    assert lines[-3:] == ["wan21/tiny: valid", "wan21/t2v-1.3b: valid", "wan21/t2v-14b: valid"]
+    assert lines[-3:] == ["wan21/micro: valid", "wan21/t2v-1.3b: valid", "wan21/t2v-14b: valid"]
     assert all(line.endswith(": valid") for line in lines)
-    assert fv("validate", "wan21/tiny").out == "wan21/tiny: valid\n"
+    assert fv("validate", "wan21/micro").out == "wan21/micro: valid\n"
 
 
 def test_a_card_that_breaks_rules_is_told_with_all_of_them(fv: Fv, install_dists: Install) -> None:
@@ -33,7 +33,7 @@ def test_a_card_that_breaks_rules_is_told_with_all_of_them(fv: Fv, install_dists
     )
     assert "\n  FV203 " in told.out
     assert "Bind a loop with that semantics" in told.out
-    document = fv("validate", "wan21/tiny", "few-steps/tiny", "--json").json
+    document = fv("validate", "wan21/micro", "few-steps/tiny", "--json").json
     assert [one["ok"] for one in document["cards"]] == [True, False]
     assert [one["code"] for one in document["cards"][1]["findings"]] == ["FV201", "FV203"]
     assert document["ok"] is False
@@ -112,7 +112,7 @@ def test_another_recipe_is_tried_on_the_card(
     fv: Fv, work: Path, name: str, text: str, codes: list[str]
 ) -> None:
     (work / name).write_text(text)
-    told = fv("validate", "wan21/tiny", "--recipe", work / name, "--json")
+    told = fv("validate", "wan21/micro", "--recipe", work / name, "--json")
     assert told.code == (1 if codes else 0)
     assert [one["code"] for one in told.json["cards"][0]["findings"]] == codes
 
@@ -126,13 +126,13 @@ def test_another_recipe_is_tried_on_the_card(
 )  # fmt: skip
 def test_what_is_no_recipe_is_refused(fv: Fv, work: Path, name: str, text: str) -> None:
     (work / name).write_text(text)
-    told = fv("validate", "wan21/tiny", "--recipe", work / name)
+    told = fv("validate", "wan21/micro", "--recipe", work / name)
     assert (told.code, told.out) == (2, "")
     assert told.err.startswith(f"error[FV316]: {work / name}: is not a recipe: ")
 
 
 def test_ids_or_all_but_not_both_nor_neither(fv: Fv) -> None:
-    for arguments in ((), ("wan21/tiny", "--all")):
+    for arguments in ((), ("wan21/micro", "--all")):
         assert fv("validate", *arguments).err.startswith(
             "error[FV300]: command line: name models, or give --all"
         )

@@ -105,7 +105,7 @@ def test_without_a_model_it_is_the_one_that_is_published(
     ("model", "given", "code", "status"),
     [
         ("toy/made", "absent.pt", "FV252", 3),
-        ("wan21/tiny", "official.pt", "FV258", 2),
+        ("wan21/micro", "official.pt", "FV258", 2),
         ("toy/made", "text.pt", "FV258", 2),
         ("toy/nothing", "official.pt", "FV101", 2),
     ],

@@ -36,7 +36,7 @@ from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
 EVERY_S = 0.2
 MIXED = [
-    *(Request(model="wan21/tiny", prompt=f"a red circle {i}", seed=i, size=(32, 32), frames=5, steps=4 + 3 * i)
+    *(Request(model="wan21/micro", prompt=f"a red circle {i}", seed=i, size=(32, 32), frames=5, steps=4 + 3 * i)
       for i in range(4)),
     *(Request(model="wan-causal/tiny", prompt=f"a square {i}", seed=i, size=(32, 32), frames=33) for i in range(2)),
 ]  # fmt: skip

@@ -29,7 +29,7 @@ NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)
 def resume_all(folder: Path) -> None:
     """Resumes the snapshots of one run, on one engine."""
     extensions = [GATE.spec(folder.name)] if hasattr(GATE, folder.name) else []
-    with Engine(["wan21/tiny"], device="cpu", extensions=extensions, gain=Always()) as engine:
+    with Engine(["wan21/micro"], device="cpu", extensions=extensions, gain=Always()) as engine:
         for path in sorted(folder.glob("*.snapshot")):
             resume(engine, path)
         assert engine.counters() == NOTHING, engine.counters()

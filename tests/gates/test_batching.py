@@ -158,8 +158,8 @@ def test_calls_share_a_forward_only_if_all_of_the_batch_key_is_equal(flip: str, 
     assert pair.run(one, changed) == ([1, 1] if flip in FLIPS else [2])
 
 
-MODELS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "ltx2/tiny-base", "wan-causal/tiny", "wan21/tiny")
-FEW = {"wan21/tiny": 3}
+MODELS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "ltx2/tiny-base", "wan-causal/tiny", "wan21/micro")
+FEW = {"wan21/micro": 3}
 """Mixes of those that run fast, where not at full counts; of the others one."""
 PROMPTS = (
     "a dog",
@@ -265,7 +265,7 @@ def test_mixes_equal_their_solo_runs_bit_for_bit(
 
 
 def test_control_a_single_bit_of_a_neighbour_is_seen(mixes: Mixes) -> None:
-    request = mixes.draw(0, "wan21/tiny")[0]
+    request = mixes.draw(0, "wan21/micro")[0]
     clip, again = mixes.alone(request), mixes.engine.run(request)
     assert same(clip, again)
     again.tensors["latent"].view(torch.int32).view(-1)[0] ^= 1

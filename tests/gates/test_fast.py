@@ -23,7 +23,7 @@ class ModuleForwards:
 
     def __init__(self, engine: Engine, component: str) -> None:
         self.rows: list[int] = []
-        module = engine.instance("wan21/tiny").component(component).module
+        module = engine.instance("wan21/micro").component(component).module
         self._hook = module.register_forward_pre_hook(self._count, with_kwargs=True)
 
     def _count(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from fv_core.runtime.gain import Always
 from fv_core.runtime.snapshots.job_store import JobStore
 
 Ask = Callable[..., Request]
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 AT_ONCE = 5
 ALLOWED = {"FV402", "FV403", "FV501", "FV502", "FV510", "FV512"}
 

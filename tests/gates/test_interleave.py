@@ -70,7 +70,7 @@ def test_an_interceptor_with_its_own_state_passes_the_gate_and_is_at_work(
     numerics: Numerics, engine: Engine, mixed: Mixed, interceptor: Record
 ) -> None:
     requests = mixed(3, count=4, numerics=numerics)
-    with Engine(["wan21/tiny"], device="cpu", extensions=[interceptor("OwnState")]) as altered:
+    with Engine(["wan21/micro"], device="cpu", extensions=[interceptor("OwnState")]) as altered:
         assert both_ways(altered, requests) == []
         longer = [index for index, request in enumerate(requests) if request.steps != 1]
         assert differing(altered.run_many(requests), engine.run_many(requests)) == longer
@@ -83,9 +83,9 @@ def test_control_an_interceptor_with_a_module_global_breaks_the_gate(
         ask(seed=seed, steps=4, prompt=prompt)
         for seed, prompt in enumerate(("a red circle", "a blue square"))
     ]
-    with Engine(["wan21/tiny"], device="cpu", extensions=[interceptor("GlobalState")]) as engine:
+    with Engine(["wan21/micro"], device="cpu", extensions=[interceptor("GlobalState")]) as engine:
         assert both_ways(engine, requests) != []
-    with Engine(["wan21/tiny"], device="cpu", extensions=[interceptor("OwnState")]) as engine:
+    with Engine(["wan21/micro"], device="cpu", extensions=[interceptor("OwnState")]) as engine:
         assert both_ways(engine, requests) == []
 
 

@@ -182,7 +182,7 @@ def test_interceptor_that_fails_ends_its_request_and_leaves_nothing(
     ask: Ask, interceptor: Callable[..., InterceptorSpec]
 ) -> None:
     broken = replace(interceptor("OwnState"), params="gate_interceptors:State")  # has no `damping`
-    with Engine(["wan21/tiny"], device="cpu", extensions=[broken]) as engine:
+    with Engine(["wan21/micro"], device="cpu", extensions=[broken]) as engine:
         (result,) = engine.run_many([ask(steps=2)])
         assert result.error is not None
         assert result.error.code == "FV503"
@@ -193,7 +193,7 @@ def test_interceptor_that_fails_ends_its_request_and_leaves_nothing(
 def test_interceptor_that_alters_the_distribution_is_refused_where_bits_are_promised(
     ask: Ask, interceptor: Callable[..., InterceptorSpec]
 ) -> None:
-    with Engine(["wan21/tiny"], device="cpu", extensions=[interceptor("OwnState", altering=True)]) as engine:
+    with Engine(["wan21/micro"], device="cpu", extensions=[interceptor("OwnState", altering=True)]) as engine:
         for numerics in (Numerics.EXACT, Numerics.REFERENCE):
             (result,) = engine.run_many([ask(numerics=numerics)])
             assert result.error is not None

@@ -20,7 +20,7 @@ from fv_core.runtime.gain import Always
 from fv_core.runtime.snapshots.job_store import JobStore
 
 Ask = Callable[..., Request]
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 
 
 @dataclass(kw_only=True)

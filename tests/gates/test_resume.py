@@ -94,7 +94,7 @@ def _uninterrupted(name: str, folder: Path) -> Whole:
         gate = importlib.import_module("gate_interceptors")
         extensions = [gate.spec(name)] if hasattr(gate, name) else []
         torch.set_num_threads(1)
-        with Engine(["wan21/tiny"], device="cpu", extensions=extensions, gain=Always()) as engine:
+        with Engine(["wan21/micro"], device="cpu", extensions=extensions, gain=Always()) as engine:
             job = engine.start(Request(**{**facts, **RUNS[name]}, output=keep), observer=events.append)
             while True:
                 engine.snapshot(job).save(folder / f"{len(list(folder.iterdir())):02}.snapshot")

@@ -47,7 +47,7 @@ REQUESTS = {
     ],
     "ltx2/tiny": [Request(prompt="a red circle", seed=1, frames=9, output=ALL)],
     "wan-causal/tiny": [Request(prompt="a red circle", seed=1, frames=9, output=ALL)],
-    "wan21/tiny": [Request(prompt="a red circle", seed=1, size=(16, 16), frames=5, steps=2, output=ALL)],
+    "wan21/micro": [Request(prompt="a red circle", seed=1, size=(16, 16), frames=5, steps=2, output=ALL)],
 }  # fmt: skip
 """Between them the requests of a model run every layer that takes adapters; the first makes frames."""
 
@@ -207,7 +207,7 @@ def test_the_official_names_of_ltx_bind(tmp_path: Path) -> None:
 
 
 def test_a_card_whose_components_take_none_refuses_by_name(tmp_path: Path) -> None:
-    card = find_card("wan21/tiny")
+    card = find_card("wan21/micro")
     components = {name: replace(spec, adapters=None) for name, spec in card.components.items()}
     bare = derive(card, model_id="wan21/bare", components=components)
     path = write_adapter(

@@ -25,7 +25,7 @@ from fv_core.runtime.job import advance
 from fv_core.runtime.records.samples import sample
 from fv_core.runtime.scope import RequestScope
 
-MODELS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "wan-causal/tiny", "wan21/tiny")
+MODELS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "wan-causal/tiny", "wan21/micro")
 ALL = OutputSpec(keep=(EVERYTHING,))
 
 
@@ -53,7 +53,7 @@ REQUESTS = {
     "ltx2, with sound": Request(model="ltx2/tiny", prompt="a red circle moving", seed=8, frames=9),
     "wan-causal, streamed": Request(model="wan-causal/tiny", prompt="a red circle moving", seed=9, frames=21),
     "wan21, guided": Request(
-        model="wan21/tiny", prompt="a red circle moving", seed=10, size=(32, 16), frames=5, steps=3
+        model="wan21/micro", prompt="a red circle moving", seed=10, size=(32, 16), frames=5, steps=3
     ),
 }  # fmt: skip
 

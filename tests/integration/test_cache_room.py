@@ -22,7 +22,7 @@ from fv_core.program import InputSpec
 from fv_core.request import EVERYTHING, Modality, ModalPart, OutputSpec, RequestEvent, Size, Started, TaskType
 from fv_core.runtime.records.samples import sample
 
-MODELS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "wan-causal/tiny", "wan21/tiny")
+MODELS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "wan-causal/tiny", "wan21/micro")
 ALL = OutputSpec(keep=(EVERYTHING,))
 
 
@@ -33,8 +33,8 @@ def given(modality: Modality, side: int = 32, frames: int = 5) -> tuple[ModalPar
 PICTURE, CLIP = given(Modality.IMAGE), given(Modality.VIDEO)
 THINKS = {"think": True, "max_tokens": 4}
 KINDS: dict[str, Request] = {
-    "wan21, a frame": Request(model="wan21/tiny", prompt="a", size=(32, 16), frames=1, steps=1),
-    "wan21": Request(model="wan21/tiny", prompt="a cat", size=(32, 16), frames=9, steps=1),
+    "wan21, a frame": Request(model="wan21/micro", prompt="a", size=(32, 16), frames=1, steps=1),
+    "wan21": Request(model="wan21/micro", prompt="a cat", size=(32, 16), frames=9, steps=1),
     "wan-causal": Request(model="wan-causal/tiny", prompt="a cat", size=(32, 16), frames=9),
     "wan-causal, beyond its window": Request(model="wan-causal/tiny", prompt="a cat", size=(16, 16), frames=45),
     "wan-causal, from an image": Request(
@@ -282,7 +282,7 @@ def test_who_finds_room_in_one_pool_and_not_in_another_gives_the_first_back(room
 
 
 def test_a_card_that_states_nothing_reserves_nothing() -> None:
-    with Engine([derive(find_card("wan21/tiny"), caches="")], device="cpu") as engine:
+    with Engine([derive(find_card("wan21/micro"), caches="")], device="cpu") as engine:
         job = engine.start(Request(prompt="a cat", size=(16, 16), frames=5, steps=1))
         assert engine.counters().reserved_cache_bytes == 0
         job.close()

@@ -48,7 +48,7 @@ REQUESTS: dict[str, tuple[Request, set[str]]] = {
         {"text.encode", "transformer.text"},
     ),
     "wan21": (
-        Request(model="wan21/tiny", prompt="a red circle", size=(16, 16), frames=5, steps=2, output=ALL),
+        Request(model="wan21/micro", prompt="a red circle", size=(16, 16), frames=5, steps=2, output=ALL),
         {"text.encode"},
     ),
 }  # fmt: skip

@@ -15,7 +15,7 @@ from fv_core.loop import CacheMode, CallOutput, Done, LoopEnv, StepResult, WorkK
 from fv_core.loop.ar_decode import ArDecode, ArState
 from fv_core.loop.driver import advance
 from fv_core.request import Numerics, ResolvedRequest, Size, TaskType
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
 SPEC = LoopSpec(
     loop="fv_core.loop.ar_decode:ArDecode",
@@ -23,10 +23,10 @@ SPEC = LoopSpec(
     binds={"decoder": "transformer"},
     params={"stop": (9, 8)},
 )
-CARD: ModelCard = TINY
+CARD: ModelCard = MICRO
 ENV = LoopEnv(device=torch.device("cpu"), scope="r1/answer", owner="r1")
 REQUEST = ResolvedRequest(
-    model="wan21/tiny", task=TaskType.QA, prompt="x", negative_prompt="", seed=5, size=Size(16, 16), frames=0,
+    model="wan21/micro", task=TaskType.QA, prompt="x", negative_prompt="", seed=5, size=Size(16, 16), frames=0,
     fps=8.0, steps=0, guidance=1.0, numerics=Numerics.EXACT, params={"max_tokens": 4, "temperature": 0.5},
 )  # fmt: skip
 PROMPT = ValueRef(hash="p")

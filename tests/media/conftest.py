@@ -18,7 +18,7 @@ def make_clip(frames: Frames, fps: float = 16.0, prompt: str = "Zebra quorum, na
     """A clip whose facts agree with `frames`; its prompt and weights use words found nowhere else."""
     count, height, width, _ = frames.shape
     request = ResolvedRequest(
-        model="wan21/tiny", task=TaskType.T2V, prompt=prompt, negative_prompt="", seed=seed,
+        model="wan21/micro", task=TaskType.T2V, prompt=prompt, negative_prompt="", seed=seed,
         size=Size(width, height), frames=count, fps=fps, steps=4, guidance=5.0, numerics=Numerics.EXACT,
         params={"shift": 3.0}, adjusted=("quorum was adjusted",),
     )  # fmt: skip

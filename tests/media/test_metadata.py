@@ -15,7 +15,7 @@ from fv_core.media import Clip, read_metadata
 TELLING = [".mp4", ".webm", ".gif", ".webp", ".png"]
 FACTS = {
     "fv": 1,
-    "model": "wan21/tiny",
+    "model": "wan21/micro",
     "card_digest": "ab" * 32,
     "plugin": "fv-wan21 0.1.0",
     "seed": 7,

@@ -124,14 +124,14 @@ def test_what_can_never_fit_and_what_does_not_fit_now_are_told_apart_with_the_fi
     budget = Budget("on cuda:0", 3000)
     budget.reserve("r1", [working(2000)], what="first")
     with pytest.raises(ResourceError) as never:
-        budget.reserve("r2", [working(3001)], what="wan21/tiny at 64x64, 17 frames")
+        budget.reserve("r2", [working(3001)], what="wan21/micro at 64x64, 17 frames")
     assert never.value.code == "FV401"
     assert (
         "needs 3001 bytes (2.9 KiB) on cuda:0, where 3000 bytes (2.9 KiB) are available"
         in never.value.message
     )
     with pytest.raises(ResourceError) as now:
-        budget.reserve("r2", [working(1001)], what="wan21/tiny at 64x64, 17 frames")
+        budget.reserve("r2", [working(1001)], what="wan21/micro at 64x64, 17 frames")
     assert now.value.code == "FV405"
     assert "needs 1001 bytes" in now.value.message and "r1" in now.value.message
     assert budget.reserved() == 2000

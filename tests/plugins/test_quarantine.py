@@ -82,9 +82,9 @@ def test_good_plugins_generate_among_all_broken_ones(install_dists: Install) -> 
 
     install_dists()
     default_registry().check()
-    with Engine(["wan21/tiny", "good/tiny"], device="cpu") as engine:
+    with Engine(["wan21/micro", "good/tiny"], device="cpu") as engine:
         small = Request(prompt="a ball", seed=1, size=(16, 16), frames=5, steps=1)
-        clips = [engine.run(replace(small, model=model)) for model in ("wan21/tiny", "good/tiny")]
+        clips = [engine.run(replace(small, model=model)) for model in ("wan21/micro", "good/tiny")]
     assert (clips[0].frames == clips[1].frames).all()
     assert clips[1].used.plugin == "fv-good 0.3.1"
 
@@ -103,7 +103,7 @@ def test_naming_a_broken_plugin_raises_its_code(name: str, install_dists: Instal
             "FV203",
         )
         assert caught.value.remedy
-    assert find_card("wan21/tiny")
+    assert find_card("wan21/micro")
 
 
 def test_a_failed_import_leaves_no_module_behind(install_dists: Install) -> None:

@@ -141,7 +141,7 @@ def test_a_worker_refuses_another_version() -> None:
 
 
 def test_record_of_a_card_tells_the_plugin_that_brings_it() -> None:
-    registry, card = default_registry(), find_card("wan21/tiny")
+    registry, card = default_registry(), find_card("wan21/micro")
     record = registry.record_of(card)
     assert record is not None
     assert (str(record), record.state) == ("fv-wan21 0.1.0", PluginState.READY)

@@ -51,7 +51,7 @@ def test_a_node_is_given_if_all_that_it_reads_is(case: str) -> None:
 
 
 def test_a_card_encodes_its_prompts_and_draws_the_rest() -> None:
-    nodes = find_card("wan21/tiny").programs[TaskType.T2V].nodes
+    nodes = find_card("wan21/micro").programs[TaskType.T2V].nodes
     assert given_nodes(nodes) == {"encode", "encode_negative"}
     seeded = [replace(node, reads={**node.reads, "seed": "request.seed"}) for node in nodes]
     assert given_nodes(seeded) == set()

@@ -22,7 +22,7 @@ from fv_core.runtime.requests.resolve import resolve
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.testing.adapters import factors, write_adapter
 
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 Ask = Callable[..., Request]
 Write = Callable[..., str]
 

@@ -11,14 +11,14 @@ from fv_core.errors import RequestError
 from fv_core.plugins import find_card
 from fv_core.runtime import residency
 from fv_core.runtime.device import free_bytes, pick_device, pick_dtype
-from fv_wan21.card import T2V_1_3B, TINY
+from fv_wan21.card import MICRO, T2V_1_3B
 
 REQUEST = Request(prompt="a red circle", seed=1)
 
 
 @pytest.fixture
 def card() -> ModelCard:
-    return find_card("wan21/tiny")
+    return find_card("wan21/micro")
 
 
 def test_too_large_is_refused_with_the_figures(card: ModelCard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_too_large_is_refused_with_the_figures(card: ModelCard, monkeypatch: pyt
         assert (
             "64x64, 17 frames" in caught.value.message and "1000 bytes are available" in caught.value.message
         )
-        assert engine.instance("wan21/tiny").loaded == ()
+        assert engine.instance("wan21/micro").loaded == ()
         assert engine.counters().requests == 0
 
 
@@ -84,9 +84,9 @@ def test_device_beyond_the_last_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_auto_precision_is_the_cards_for_the_device() -> None:
-    assert pick_dtype("auto", TINY, torch.device("cpu")) is torch.float32
-    assert pick_dtype("auto", TINY, torch.device("cuda")) is torch.bfloat16
-    fixed = derive(TINY, precision={"legal": ("float32",)})
+    assert pick_dtype("auto", MICRO, torch.device("cpu")) is torch.float32
+    assert pick_dtype("auto", MICRO, torch.device("cuda")) is torch.bfloat16
+    fixed = derive(MICRO, precision={"legal": ("float32",)})
     with pytest.raises(RequestError) as caught:
         pick_dtype("bfloat16", fixed, torch.device("cpu"))
     assert caught.value.code == "FV313"
@@ -106,5 +106,5 @@ def test_what_torch_keeps_of_an_accelerator_for_itself_is_free(monkeypatch: pyte
 @pytest.mark.parametrize("offload", ["component", "layer", ""])
 def test_offload_without_an_accelerator_is_refused(offload: str) -> None:
     with pytest.raises(RequestError) as caught:
-        Engine([TINY], device="cpu", offload=offload)  # type: ignore[arg-type]
+        Engine([MICRO], device="cpu", offload=offload)  # type: ignore[arg-type]
     assert caught.value.code == "FV312"

@@ -32,7 +32,7 @@ from fv_core.runtime.scheduler.baselines import Fifo
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
 Ask = Callable[..., Request]
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from fv_core.runtime.gain import Always
 from fv_core.runtime.snapshots.job_store import JobStore
 
 Ask = Callable[..., Request]
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 LONG = 81
 """Frames of a clip that is told in 21 chunks."""
 

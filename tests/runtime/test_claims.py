@@ -15,7 +15,7 @@ from fv_core.runtime.device import pick_dtype
 from fv_core.runtime.instance import ModelInstance, Offload
 from fv_core.testing.tiny import CARD, Text, text
 
-CARDS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "ltx2/tiny-base", "wan-causal/tiny", "wan21/tiny")
+CARDS = ("bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "ltx2/tiny-base", "wan-causal/tiny", "wan21/micro")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -41,7 +41,11 @@ def test_every_component_takes_what_is_claimed_for_it(model: str, dtype: str) ->
 
 @pytest.mark.parametrize(
     ("model", "dtype", "reuse"),
-    [("wan21/tiny", "bfloat16", True), ("wan21/tiny", "float32", False), ("ltx2/tiny-base", "float32", True)],
+    [
+        ("wan21/micro", "bfloat16", True),
+        ("wan21/micro", "float32", False),
+        ("ltx2/tiny-base", "float32", True),
+    ],
 )
 def test_a_request_runs_again_and_again_in_the_memory_that_is_predicted(
     model: str, dtype: str, reuse: bool

@@ -23,7 +23,7 @@ from fv_core.runtime.scope import RequestScope
 from fv_core.runtime.stores import Stores
 
 Ask = Callable[..., Request]
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 KEY = CacheKey(
     model="m", component="text", op="encode", weights="w", version=0, adapters=(), precision="float32", device="cpu",
     environment="e", numerics="exact", static=(), inputs=(), previous=(), part="cache 0",

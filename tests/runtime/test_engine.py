@@ -42,7 +42,7 @@ from fv_core.runtime.stores import Counters
 
 Ask = Callable[..., Request]
 NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)
-TINY = find_card("wan21/tiny")
+TINY = find_card("wan21/micro")
 
 
 def code(caught: pytest.ExceptionInfo[FvError]) -> str:
@@ -67,7 +67,7 @@ def test_clip_has_frames_rate_request_and_facts(engine: Engine, ask: Ask) -> Non
         "adjusted",
     ):
         assert getattr(used, name) == getattr(request, name), name
-    assert (used.model, used.seed, used.size) == ("wan21/tiny", 9, Size(32, 16))
+    assert (used.model, used.seed, used.size) == ("wan21/micro", 9, Size(32, 16))
     assert (used.card_digest, used.weights, used.dtype) == (TINY.digest(), "seed 0", "float32")
     assert used.plugin.startswith("fv-wan21 ")
     assert (used.sampler, used.extensions) == ("flow.unipc2.cfg/v1", ())
@@ -131,7 +131,7 @@ def test_events_tell_every_step_in_order_and_every_frame_once(engine: Engine, as
     started, finished = events[0], events[-1]
     assert isinstance(started, Started)
     assert isinstance(finished, Finished)
-    assert (started.model, started.seed, started.adjusted) == ("wan21/tiny", 1, ())
+    assert (started.model, started.seed, started.adjusted) == ("wan21/micro", 1, ())
     steps = [event for event in events if isinstance(event, StepDone)]
     assert started.total_steps == len(steps) == 9
     assert [(each.node, each.step, each.total) for each in steps] == [
@@ -148,7 +148,7 @@ def test_events_tell_every_step_in_order_and_every_frame_once(engine: Engine, as
 
 
 def test_ids_of_requests_are_those_of_one_engine_and_go_with_a_snapshot(engine: Engine, ask: Ask) -> None:
-    with Engine(["wan21/tiny"], device="cpu") as other, closing(other.start(ask())) as theirs:
+    with Engine(["wan21/micro"], device="cpu") as other, closing(other.start(ask())) as theirs:
         theirs.step()
         taken = other.snapshot(theirs)
         with closing(engine.start(ask())) as ours, closing(engine.resume(taken)) as resumed:
@@ -179,7 +179,7 @@ def test_notes_of_components_are_told_with_the_result(engine: Engine, ask: Ask) 
 def test_results_come_in_the_order_of_the_requests_and_one_that_fails_is_told(
     order: Any, engine: Engine, ask: Ask
 ) -> None:
-    requests = [ask(seed=1, steps=3), ask(size=(17, 16)), ask(prompt=" "), ask(seed=2, model="wan21/tiny")]
+    requests = [ask(seed=1, steps=3), ask(size=(17, 16)), ask(prompt=" "), ask(seed=2, model="wan21/micro")]
     results = engine.run_many(requests, order=order)
     assert [result.request for result in results] == requests
     assert [result.ok for result in results] == [True, False, False, True]
@@ -190,14 +190,14 @@ def test_results_come_in_the_order_of_the_requests_and_one_that_fails_is_told(
 
 
 def test_numerics_are_the_requests_then_the_calls_then_the_engines(ask: Ask) -> None:
-    with Engine(["wan21/tiny"], device="cpu", numerics="reference") as engine:
+    with Engine(["wan21/micro"], device="cpu", numerics="reference") as engine:
         assert engine.run(ask()).used.numerics is Numerics.REFERENCE
         results = engine.run_many([ask(), ask(numerics=Numerics.EXACT)], numerics="fast")
         assert [result.clip.used.numerics for result in results if result.clip] == [
             Numerics.FAST,
             Numerics.EXACT,
         ]
-    assert Engine(["wan21/tiny"], device="cpu").plan(ask()).request.numerics is Numerics.EXACT
+    assert Engine(["wan21/micro"], device="cpu").plan(ask()).request.numerics is Numerics.EXACT
     with pytest.raises(RequestError) as caught:
         engine.run_many([ask()], numerics="quick")
     assert code(caught) == "FV314"
@@ -210,7 +210,7 @@ def test_plan_tells_sizes_and_steps_and_loads_nothing(engine: Engine, ask: Ask) 
     assert plan.weights == {name: 4 * spec.parameters for name, spec in TINY.components.items()}
     assert plan.peak_bytes >= sum(plan.weights.values())
     assert plan.peak_bytes_offloaded <= plan.peak_bytes
-    assert engine.instance("wan21/tiny").loaded == ()
+    assert engine.instance("wan21/micro").loaded == ()
     assert engine.counters() == NOTHING
 
 
@@ -222,19 +222,19 @@ def test_plan_of_a_model_whose_weights_are_absent_needs_none_of_them(ask: Ask) -
 
 def test_first_model_is_the_default_and_others_are_refused(ask: Ask) -> None:
     other = derive(TINY, model_id="wan21/other", defaults={"frames": 1})
-    with Engine([other, "wan21/tiny"], device="cpu") as engine:
+    with Engine([other, "wan21/micro"], device="cpu") as engine:
         assert engine.plan(Request(prompt="a ball")).request.model == "wan21/other"
-        assert engine.plan(Request(prompt="a ball", model="wan21/tiny")).request.frames == 17
+        assert engine.plan(Request(prompt="a ball", model="wan21/micro")).request.frames == 17
         with pytest.raises(PluginError) as caught:
             engine.plan(Request(prompt="a ball", model="wan21/t2v-14b"))
         assert code(caught) == "FV101"
-        assert "wan21/other, wan21/tiny" in caught.value.message
+        assert "wan21/other, wan21/micro" in caught.value.message
 
 
 def test_engine_without_models_takes_any_installed_one(ask: Ask) -> None:
     with Engine(device="cpu") as engine:
         assert engine.plan(ask()).request.model == "wan21/tiny"
-        assert engine.run(ask(model="wan21/tiny")).used.model == "wan21/tiny"
+        assert engine.run(ask(model="wan21/micro")).used.model == "wan21/micro"
         with pytest.raises(PluginError):
             engine.plan(ask(model="wan21/absent"))
 
@@ -247,11 +247,11 @@ def test_card_that_breaks_a_rule_is_refused_before_anything_else() -> None:
 
 def test_two_models_do_not_share_components(ask: Ask) -> None:
     other = derive(TINY, model_id="wan21/other")
-    with Engine(["wan21/tiny", other], device="cpu") as engine:
-        one, two = (engine.run(ask(model=model)) for model in ("wan21/tiny", "wan21/other"))
+    with Engine(["wan21/micro", other], device="cpu") as engine:
+        one, two = (engine.run(ask(model=model)) for model in ("wan21/micro", "wan21/other"))
         assert np.array_equal(one.frames, two.frames)
         assert one.used.card_digest != two.used.card_digest
-        first, second = (engine.instance(model).component("vae") for model in ("wan21/tiny", "wan21/other"))
+        first, second = (engine.instance(model).component("vae") for model in ("wan21/micro", "wan21/other"))
         assert first is not second
 
 
@@ -262,7 +262,7 @@ def test_what_cannot_fit_is_refused_before_it_is_loaded(
     with pytest.raises(ResourceError) as caught:
         engine.run(ask())
     assert code(caught) == "FV401"
-    assert engine.instance("wan21/tiny").loaded == ()
+    assert engine.instance("wan21/micro").loaded == ()
     assert engine.counters() == NOTHING
 
 
@@ -283,8 +283,8 @@ def test_absent_weights_are_told_before_a_request_is_taken(tmp_path: Path, ask: 
         ({"models": ["wan21/absent"]}, "FV101"),
         ({"extensions": ["wan21/absent"]}, "FV107"),
         ({"numerics": "quick"}, "FV314"),
-        ({"models": ["wan21/tiny", "wan21/tiny"]}, "FV310"),
-        ({"models": ["wan21/tiny", "wan21/t2v-1.3b"], "weights": "folder"}, "FV310"),
+        ({"models": ["wan21/micro", "wan21/micro"]}, "FV310"),
+        ({"models": ["wan21/micro", "wan21/t2v-1.3b"], "weights": "folder"}, "FV310"),
         ({"models": [], "weights": "folder"}, "FV310"),
     ],
 )
@@ -296,15 +296,15 @@ def test_engine_options_are_checked_when_it_is_made(option: dict[str, Any], expe
 
 def test_precision_that_is_not_the_cards_is_refused(ask: Ask) -> None:
     with pytest.raises(RequestError) as caught:
-        Engine(["wan21/tiny"], device="cpu", dtype="float64").plan(ask())
+        Engine(["wan21/micro"], device="cpu", dtype="float64").plan(ask())
     assert code(caught) == "FV313"
 
 
 def test_dtype_is_that_of_the_components_that_follow_the_run(ask: Ask) -> None:
-    with Engine(["wan21/tiny"], device="cpu", dtype="bfloat16") as engine:
+    with Engine(["wan21/micro"], device="cpu", dtype="bfloat16") as engine:
         clip = engine.run(ask())
         transformer, vae = (
-            engine.instance("wan21/tiny").component(name).module for name in ("transformer", "vae")
+            engine.instance("wan21/micro").component(name).module for name in ("transformer", "vae")
         )
     assert clip.used.dtype == "bfloat16"
     assert transformer.get_parameter("blocks.0.attn1.to_q.weight").dtype == torch.bfloat16
@@ -313,7 +313,7 @@ def test_dtype_is_that_of_the_components_that_follow_the_run(ask: Ask) -> None:
 
 
 def test_closed_engine_refuses_everything_and_closing_twice_is_once(ask: Ask) -> None:
-    engine = Engine(["wan21/tiny"], device="cpu")
+    engine = Engine(["wan21/micro"], device="cpu")
     job = engine.start(ask())
     job.step()
     taken = engine.snapshot(job)
@@ -323,7 +323,7 @@ def test_closed_engine_refuses_everything_and_closing_twice_is_once(ask: Ask) ->
         lambda: engine.run(ask()),
         lambda: engine.plan(ask()),
         lambda: engine.resume(taken),
-        lambda: engine.instance("wan21/tiny"),
+        lambda: engine.instance("wan21/micro"),
     ):
         with pytest.raises(RunError) as caught:
             refused()
@@ -336,7 +336,7 @@ def test_closed_engine_refuses_everything_and_closing_twice_is_once(ask: Ask) ->
 
 @pytest.mark.parametrize("steps", range(8))
 def test_closing_the_engine_gives_back_what_a_job_holds_wherever_it_stands(steps: int, ask: Ask) -> None:
-    engine = Engine(["wan21/tiny"], device="cpu")
+    engine = Engine(["wan21/micro"], device="cpu")
     job = engine.start(ask(output=OutputSpec(keep=("cond",))))
     for _ in range(steps):
         if not job.done:
@@ -410,7 +410,7 @@ def test_start_refuses_any_other_promise(promise: Any, engine: Engine, ask: Ask)
         lambda: engine.start(ask(), numerics=promise),
         lambda: engine.run_many([ask()], numerics=promise),
         lambda: engine.run(ask(numerics=promise)),
-        lambda: Engine(["wan21/tiny"], device="cpu", numerics=promise),
+        lambda: Engine(["wan21/micro"], device="cpu", numerics=promise),
     ):
         with pytest.raises(RequestError) as caught:
             start()

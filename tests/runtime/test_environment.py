@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def here() -> Environment:
-    return environment(find_card("wan21/tiny"), CPU)
+    return environment(find_card("wan21/micro"), CPU)
 
 
 @contextmanager

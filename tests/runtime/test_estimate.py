@@ -34,7 +34,7 @@ def answers(geometry: Geometry, config: Any, dtype_bytes: int) -> Any:
 
 
 def card_with(function: str) -> ModelCard:
-    card = find_card("wan21/tiny")
+    card = find_card("wan21/micro")
     vae = replace(card.components["vae"], activation=function)
     return derive(card, model_id="wan21/predicted", components={**card.components, "vae": vae})
 
@@ -78,7 +78,7 @@ CACHES: dict[str, Any] = {
 @pytest.mark.parametrize("kind", CACHES)
 def test_caches_that_are_no_bytes_of_a_class_are_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "answer", CACHES[kind])
-    card = derive(find_card("wan21/tiny"), model_id="wan21/predicted", caches=f"{__name__}:answers")
+    card = derive(find_card("wan21/micro"), model_id="wan21/predicted", caches=f"{__name__}:answers")
     with Engine([card], device="cpu") as engine, pytest.raises(PluginError) as caught:
         engine.plan(Request(prompt="a red circle"))
     assert (caught.value.code, caught.value.name) == ("FV122", "wan21/predicted: caches")
@@ -87,7 +87,7 @@ def test_caches_that_are_no_bytes_of_a_class_are_refused(kind: str, monkeypatch:
 
 
 def test_neighbours_of_a_request_that_cannot_be_predicted_go_on() -> None:
-    cards: list[str | ModelCard] = ["wan21/tiny", card_with(f"{__name__}:divides")]
+    cards: list[str | ModelCard] = ["wan21/micro", card_with(f"{__name__}:divides")]
     with Engine(cards, device="cpu") as engine:
         asked = Request(prompt="a red circle", size=(16, 16), frames=1, steps=1, seed=1)
         good, bad = engine.run_many([asked, replace(asked, model="wan21/predicted")])
@@ -100,7 +100,7 @@ def test_neighbours_of_a_request_that_cannot_be_predicted_go_on() -> None:
 def test_neighbours_of_a_request_that_fails_unforeseen_go_on(
     stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Engine(["wan21/tiny"], device="cpu") as engine:
+    with Engine(["wan21/micro"], device="cpu") as engine:
         original = getattr(engine, stage)
 
         def failing(subject: Request | Job, **options: Any) -> Any:

@@ -24,7 +24,7 @@ Ask = Callable[..., Request]
 
 
 def joint() -> ModelCard:
-    card = find_card("wan21/tiny")
+    card = find_card("wan21/micro")
     return derive(
         card, loops={**card.loops, "denoise": replace(card.loops["denoise"], params={"cfg": "joint"})}
     )
@@ -256,7 +256,7 @@ def test_a_bad_batch_key_ends_the_request_alone(
     ask: Ask,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    transformer = engine.instance("wan21/tiny").component("transformer")
+    transformer = engine.instance("wan21/micro").component("transformer")
     original = transformer.batch_key
 
     def key(op: str, call: Any) -> Any:
@@ -378,14 +378,14 @@ def test_fast_calls_share_a_forward_only_with_equal_static_values(
 
 
 def test_fast_calls_of_two_models_run_beside(watch: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    twin = derive(find_card("wan21/tiny"), model_id="wan21/twin")
-    with Engine(["wan21/tiny", twin], device="cpu") as engine:
-        for model in ("wan21/tiny", "wan21/twin"):
+    twin = derive(find_card("wan21/micro"), model_id="wan21/twin")
+    with Engine(["wan21/micro", twin], device="cpu") as engine:
+        for model in ("wan21/micro", "wan21/twin"):
             text = engine.instance(model).component("text")
             monkeypatch.setattr(text, "forward_batch", watch._wrapped("text", text.forward_batch))
         run(
             started(
-                engine, [ask(model=m, steps=1, numerics=Numerics.FAST) for m in ("wan21/tiny", "wan21/twin")]
+                engine, [ask(model=m, steps=1, numerics=Numerics.FAST) for m in ("wan21/micro", "wan21/twin")]
             )
         )
     assert watch.sizes("text") == [1] * 4
@@ -396,7 +396,7 @@ def test_cancelled_request_loads_nothing(engine: Engine, ask: Ask) -> None:
     cancel.cancel()
     run([job := engine.start(ask(), cancel=cancel)])
     assert code(job) == "FV510"
-    assert engine.instance("wan21/tiny").loaded == ()
+    assert engine.instance("wan21/micro").loaded == ()
 
 
 def test_the_first_error_of_a_request_stays_and_the_rest_of_its_forward_is_dropped(

@@ -128,7 +128,7 @@ def spec(
 @pytest.fixture
 def student() -> ModelCard:
     return derive(
-        find_card("wan21/tiny"),
+        find_card("wan21/micro"),
         model_id="wan21/student",
         recipe={"steps": 2, "steps_fixed": True},
         limits={"steps": (2, 2)},
@@ -157,12 +157,12 @@ def test_what_computes_every_step_is_welcome(student: ModelCard) -> None:
 
 
 def test_a_many_step_recipe_may_be_skipped() -> None:
-    Engine(["wan21/tiny"], device="cpu", extensions=[spec("Skipping")]).close()
+    Engine(["wan21/micro"], device="cpu", extensions=[spec("Skipping")]).close()
 
 
 def test_bits_are_promised_only_without_what_alters_them(ask: Callable[..., Request]) -> None:
     with Engine(
-        ["wan21/tiny"], device="cpu", extensions=[spec("Answering"), spec("Watching", altering=False)]
+        ["wan21/micro"], device="cpu", extensions=[spec("Answering"), spec("Watching", altering=False)]
     ) as engine:
         for numerics in (Numerics.REFERENCE, Numerics.EXACT):
             with pytest.raises(RequestError) as caught:
@@ -175,23 +175,23 @@ def test_bits_are_promised_only_without_what_alters_them(ask: Callable[..., Requ
 def test_one_named_twice_is_refused() -> None:
     with pytest.raises(RequestError) as caught:
         Engine(
-            ["wan21/tiny"], device="cpu", extensions=[spec("Watching"), spec("Skipping"), spec("Watching")]
+            ["wan21/micro"], device="cpu", extensions=[spec("Watching"), spec("Skipping"), spec("Watching")]
         )
     assert (caught.value.code, caught.value.value) == ("FV316", "test/watching")
 
 
 def test_one_alone_needs_no_list() -> None:
-    with Engine(["wan21/tiny"], device="cpu", extensions=spec("Watching")):
+    with Engine(["wan21/micro"], device="cpu", extensions=spec("Watching")):
         pass
     with pytest.raises(PluginError) as caught:
-        Engine(["wan21/tiny"], device="cpu", extensions="test/watching")
+        Engine(["wan21/micro"], device="cpu", extensions="test/watching")
     assert (caught.value.code, caught.value.value) == ("FV107", "test/watching")
 
 
 @pytest.mark.parametrize("named", [3, ("test/watching", 3), ("a", {}, {}), {"strength": 1}])
 def test_what_names_no_interceptor_is_refused(named: Any) -> None:
     with pytest.raises(RequestError) as caught:
-        Engine(["wan21/tiny"], device="cpu", extensions=[named])
+        Engine(["wan21/micro"], device="cpu", extensions=[named])
     assert (caught.value.code, caught.value.value) == ("FV316", named)
 
 
@@ -211,7 +211,7 @@ LEGAL = "strength: float = 0.5, keep_first: int = 2"
 )
 def test_wrong_parameters_are_refused_with_those_that_are_declared(given: Any, name: str, words: str) -> None:
     with pytest.raises(RequestError) as caught:
-        Engine(["wan21/tiny"], device="cpu", extensions=[(spec("Watching", params="Strength"), given)])
+        Engine(["wan21/micro"], device="cpu", extensions=[(spec("Watching", params="Strength"), given)])
     assert (caught.value.code, caught.value.legal) == ("FV318", LEGAL)
     assert caught.value.name == f"interceptor test/watching: {name}"
     assert words in caught.value.rule
@@ -219,7 +219,7 @@ def test_wrong_parameters_are_refused_with_those_that_are_declared(given: Any, n
 
 def test_an_interceptor_without_parameters_says_so() -> None:
     with pytest.raises(RequestError) as caught:
-        Engine(["wan21/tiny"], device="cpu", extensions=[(spec("Watching"), {"strength": 0.5})])
+        Engine(["wan21/micro"], device="cpu", extensions=[(spec("Watching"), {"strength": 0.5})])
     assert (caught.value.code, caught.value.legal) == ("FV318", "none")
 
 
@@ -237,7 +237,7 @@ def test_an_interceptor_without_parameters_says_so() -> None:
 )
 def test_what_is_not_as_its_record_says_is_the_plugins_fault(name: str, params: str, words: str) -> None:
     with pytest.raises(PluginError) as caught:
-        Engine(["wan21/tiny"], device="cpu", extensions=[spec(name, params=params)])
+        Engine(["wan21/micro"], device="cpu", extensions=[spec(name, params=params)])
     assert caught.value.code == "FV104"
     assert f"interceptor test/{name.lower()}" in caught.value.message
     assert words in caught.value.message
@@ -254,7 +254,7 @@ def test_what_is_not_as_its_record_says_is_the_plugins_fault(name: str, params: 
 def test_a_request_ends_where_its_interceptor_answers_wrongly_and_others_go_on(
     name: str, code: str, words: str, ask: Callable[..., Request]
 ) -> None:
-    with Engine(["wan21/tiny"], device="cpu", extensions=[spec(name, altering=False)]) as engine:
+    with Engine(["wan21/micro"], device="cpu", extensions=[spec(name, altering=False)]) as engine:
         long, short = engine.run_many([ask(steps=3), ask(steps=1)])
         assert long.error is not None
         assert long.error.code == code
@@ -264,5 +264,5 @@ def test_a_request_ends_where_its_interceptor_answers_wrongly_and_others_go_on(
 
 
 def test_answers_that_fit_pass(ask: Callable[..., Request]) -> None:
-    with Engine(["wan21/tiny"], device="cpu", extensions=[spec("Answering", altering=False)]) as engine:
+    with Engine(["wan21/micro"], device="cpu", extensions=[spec("Answering", altering=False)]) as engine:
         assert engine.run(ask(steps=3)).used.extensions == ("test/answering",)

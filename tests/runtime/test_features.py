@@ -25,7 +25,7 @@ from fv_core.runtime.job import advance
 from fv_core.testing.adapters import factors, write_adapter
 
 Ask = Callable[..., Request]
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 SAMPLES = 24
 
 

@@ -15,11 +15,11 @@ from fv_core.errors import CardError, PluginError, RequestError
 from fv_core.runtime.instance import ModelInstance, Offload
 from fv_core.runtime.loops import build_loop
 from fv_core.runtime.records.provenance import weights_name
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
 
 def instance(offload: Offload = Offload.NONE) -> ModelInstance:
-    return ModelInstance(TINY, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=offload)
+    return ModelInstance(MICRO, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=offload)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_resident_bytes_count_shared_storage_once() -> None:
     text = made.component("text").module
     shared = text.get_parameter("shared.weight")
     assert text.get_parameter("encoder.embed_tokens.weight").data_ptr() == shared.data_ptr()
-    assert made.resident_bytes() == 4 * TINY.components["text"].parameters
+    assert made.resident_bytes() == 4 * MICRO.components["text"].parameters
 
 
 def test_without_offload_nothing_moves(moves: list[tuple[str, str]]) -> None:
@@ -96,7 +96,8 @@ def test_changes_of_the_weights_are_counted_and_told() -> None:
 
 def test_unresolvable_factory_names_the_reference() -> None:
     broken = derive(
-        TINY, components={**TINY.components, "vae": replace(TINY.components["vae"], load="fv_wan21:nothing")}
+        MICRO,
+        components={**MICRO.components, "vae": replace(MICRO.components["vae"], load="fv_wan21:nothing")},
     )
     made = ModelInstance(
         broken, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=Offload.NONE
@@ -107,17 +108,17 @@ def test_unresolvable_factory_names_the_reference() -> None:
 
 
 def test_loop_without_the_semantics_is_refused() -> None:
-    loops = {**TINY.loops, "denoise": replace(TINY.loops["denoise"], semantics="flow.dmd4/v1")}
+    loops = {**MICRO.loops, "denoise": replace(MICRO.loops["denoise"], semantics="flow.dmd4/v1")}
     with pytest.raises(CardError) as caught:
-        build_loop(derive(TINY, loops=loops), "denoise")
+        build_loop(derive(MICRO, loops=loops), "denoise")
     assert caught.value.code == "FV202" and "flow.unipc2.cfg/v1" in caught.value.message
 
 
 @pytest.mark.parametrize("params", [{"cgf": "joint"}, {"cfg": "parallel"}, {"boundary": "high"}])
 def test_loop_parameters_are_typed(params: dict[str, str]) -> None:
-    spec: LoopSpec = replace(TINY.loops["denoise"], params=params)
+    spec: LoopSpec = replace(MICRO.loops["denoise"], params=params)
     with pytest.raises(CardError) as caught:
-        build_loop(derive(TINY, loops={**TINY.loops, "denoise": spec}), "denoise")
+        build_loop(derive(MICRO, loops={**MICRO.loops, "denoise": spec}), "denoise")
     assert caught.value.code == "FV206"
 
 

@@ -26,7 +26,7 @@ from fv_core.runtime.execution.features import result_key, stored
 from fv_core.runtime.gain import Always
 from fv_core.testing.adapters import factors, write_adapter
 
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 SMALL: dict[str, Any] = {
     "prompt": "a red circle", "seed": 1, "size": (16, 16), "frames": 5, "steps": 2, "guidance": 3.0,
     "output": OutputSpec(keep=("latent", "video")),

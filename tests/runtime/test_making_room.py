@@ -17,7 +17,7 @@ from fv_core.runtime.scheduler.contract import C, Candidate
 from fv_core.runtime.scheduler.remaining import LeastRemaining
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 
 
 class Watched(LeastRemaining):

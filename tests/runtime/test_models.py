@@ -21,7 +21,7 @@ def refusal() -> PluginError:
     return caught.value
 
 
-def test_the_toy_model_is_the_default() -> None:
+def test_the_trained_model_is_the_default() -> None:
     assert default_model().model_id == "wan21/tiny"
 
 

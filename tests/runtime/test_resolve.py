@@ -23,17 +23,17 @@ from fv_core.request import (
     TaskType,
 )
 from fv_core.runtime.requests.resolve import resolve
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
-GUIDED_NEGATIVE = derive(TINY, defaults={"negative_prompt": "grey"})
-FEW_STEPS = derive(TINY, recipe={"steps": 4, "steps_fixed": True}, limits={"steps": (4, 4)})
+GUIDED_NEGATIVE = derive(MICRO, defaults={"negative_prompt": "grey"})
+FEW_STEPS = derive(MICRO, recipe={"steps": 4, "steps_fixed": True}, limits={"steps": (4, 4)})
 
 
-def settle(card: ModelCard = TINY, **fields: Any) -> ResolvedRequest:
+def settle(card: ModelCard = MICRO, **fields: Any) -> ResolvedRequest:
     return resolve(Request(**{"prompt": "a ball", **fields}), card, Numerics.EXACT)
 
 
-def refused(card: ModelCard = TINY, **fields: Any) -> RequestError:
+def refused(card: ModelCard = MICRO, **fields: Any) -> RequestError:
     with pytest.raises(RequestError) as caught:
         settle(card, **fields)
     return caught.value
@@ -42,8 +42,8 @@ def refused(card: ModelCard = TINY, **fields: Any) -> RequestError:
 def test_a_prompt_alone_gets_the_cards_values() -> None:
     settled = settle(seed=3)
     assert settled == ResolvedRequest(
-        model="wan21/tiny", task=TaskType.T2V, prompt="a ball", negative_prompt="", seed=3, size=Size(64, 64),
-        frames=17, fps=8.0, steps=TINY.recipe.steps, guidance=5.0, numerics=Numerics.EXACT, params={"shift": 3.0},
+        model="wan21/micro", task=TaskType.T2V, prompt="a ball", negative_prompt="", seed=3, size=Size(64, 64),
+        frames=17, fps=8.0, steps=MICRO.recipe.steps, guidance=5.0, numerics=Numerics.EXACT, params={"shift": 3.0},
     )  # fmt: skip
     assert settle(GUIDED_NEGATIVE).negative_prompt == "grey"
     assert settle(GUIDED_NEGATIVE, negative_prompt="").negative_prompt == ""
@@ -150,7 +150,7 @@ def test_a_few_step_recipe_takes_its_own_count_only() -> None:
 
 
 def test_a_card_without_programs_offers_no_task() -> None:
-    assert refused(replace(TINY, programs={})).code == "FV309"
+    assert refused(replace(MICRO, programs={})).code == "FV309"
 
 
 anything = st.one_of(
@@ -202,7 +202,7 @@ def assert_told(error: RequestError) -> None:
 
 
 def assert_legal(settled: ResolvedRequest) -> None:
-    limits = TINY.limits
+    limits = MICRO.limits
     assert limits.size.allows(settled.size)
     assert limits.frames.allows(settled.frames)
     assert 1 <= settled.steps <= 1000
@@ -211,6 +211,6 @@ def assert_legal(settled: ResolvedRequest) -> None:
     assert 0 <= settled.seed < 2**64
     assert isinstance(settled.numerics, Numerics)
     assert isinstance(settled.task, TaskType)
-    assert settled.params.keys() == TINY.params.keys()
-    assert all(rule.allows(settled.params[name]) for name, rule in TINY.params.items())
+    assert settled.params.keys() == MICRO.params.keys()
+    assert all(rule.allows(settled.params[name]) for name, rule in MICRO.params.items())
     assert set(settled.keep) <= {"cond", "uncond", "latent", "video"}

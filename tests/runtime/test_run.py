@@ -157,7 +157,7 @@ def test_seconds_of_a_step_leave_out_loading(
     assert [event.seconds for event in steps] == ticks  # each call takes one to prepare and one to compute
     left = [tick * (event.total - event.step) for tick, event in zip(ticks, steps, strict=True)]
     assert [event.eta_s for event in steps] == left  # by the steps of the node itself
-    assert engine.instance("wan21/tiny").loading_s == 300.0
+    assert engine.instance("wan21/micro").loading_s == 300.0
 
 
 def test_seconds_of_a_request_are_those_of_its_own_calls(

@@ -28,7 +28,7 @@ from fv_core.runtime.stores import Counters
 
 Ask = Callable[..., Request]
 NOTHING = Counters(requests=0, values=0, value_bytes=0, caches=0, cache_bytes=0)
-TINY = find_card("wan21/tiny")
+TINY = find_card("wan21/micro")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,7 +188,7 @@ def test_bytes_that_a_change_takes_are_counted(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "wan-causal/tiny", "wan21/tiny"]
+    "model", ["bagel/tiny", "cosmos3/tiny", "ltx2/tiny", "wan-causal/tiny", "wan21/micro"]
 )
 def test_runs_change_no_weight(model: str) -> None:
     """Or the model would sleep rather than leave, and could not be unloaded."""

@@ -18,7 +18,7 @@ import fv_wan21
 from fv_core import Engine, Request, derive
 from fv_core.errors import FvError, PluginError, WeightsError
 from fv_core.runtime.records.certified import weights_hash
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
 Ask = Callable[..., Request]
 VAE = Path("vae") / "diffusion_pytorch_model.safetensors"
@@ -28,9 +28,9 @@ VAE = Path("vae") / "diffusion_pytorch_model.safetensors"
 def folder(tmp_path: Path) -> Path:
     torch.manual_seed(0)
     made = tmp_path / "a" / "wan"
-    UMT5EncoderModel(UMT5Config(**TINY.components["text"].config)).save_pretrained(made / "text_encoder")
-    WanTransformer3DModel(**TINY.components["transformer"].config).save_pretrained(made / "transformer")
-    AutoencoderKLWan(**TINY.components["vae"].config).save_pretrained(made / "vae")
+    UMT5EncoderModel(UMT5Config(**MICRO.components["text"].config)).save_pretrained(made / "text_encoder")
+    WanTransformer3DModel(**MICRO.components["transformer"].config).save_pretrained(made / "transformer")
+    AutoencoderKLWan(**MICRO.components["vae"].config).save_pretrained(made / "vae")
     shutil.copytree(Path(fv_wan21.__file__).parent / "assets" / "tokenizer", made / "tokenizer")
     return made
 
@@ -51,33 +51,33 @@ def test_the_last_component_is_checked_before_the_first_step(
     change: Callable[[Path], None], code: str, folder: Path, ask: Ask
 ) -> None:
     change(folder)
-    with Engine([TINY], device="cpu", weights=folder) as engine:
+    with Engine([MICRO], device="cpu", weights=folder) as engine:
         with pytest.raises(WeightsError) as refusal:
             engine.start(ask())
         assert refusal.value.code == code
         assert "vae" in str(refusal.value) or "AutoencoderKLWan" in str(refusal.value)
-        assert engine.instance("wan21/tiny").loaded == ()
+        assert engine.instance("wan21/micro").loaded == ()
 
 
 def test_a_sound_folder_of_another_architecture_does_not_run_under_the_card(folder: Path, ask: Ask) -> None:
     shutil.rmtree(folder / "transformer")
-    wider = {**TINY.components["transformer"].config, "num_layers": 3}
+    wider = {**MICRO.components["transformer"].config, "num_layers": 3}
     WanTransformer3DModel(**wider).save_pretrained(folder / "transformer")
     assert json.loads((folder / "transformer" / "config.json").read_text())["num_layers"] == 3
-    with Engine([TINY], device="cpu", weights=folder) as engine:
+    with Engine([MICRO], device="cpu", weights=folder) as engine:
         with pytest.raises(WeightsError) as refusal:
             engine.start(ask())
         assert (refusal.value.code, refusal.value.value, refusal.value.legal) == ("FV254", 3, "2")
         assert refusal.value.name.startswith("component transformer: num_layers of ")
-        assert engine.instance("wan21/tiny").loaded == ()
+        assert engine.instance("wan21/micro").loaded == ()
 
 
 def test_a_folder_with_parameters_that_the_card_does_not_state_is_refused(folder: Path, ask: Ask) -> None:
     """Keys beyond the card's can add tensors too."""
     shutil.rmtree(folder / "transformer")
-    more = {**TINY.components["transformer"].config, "added_kv_proj_dim": 32}
+    more = {**MICRO.components["transformer"].config, "added_kv_proj_dim": 32}
     WanTransformer3DModel(**more).save_pretrained(folder / "transformer")
-    with Engine([TINY], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
+    with Engine([MICRO], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
         engine.start(ask())
     assert refusal.value.code == "FV254"
     assert refusal.value.name.startswith("component transformer: number of parameters of ")
@@ -93,7 +93,7 @@ def test_a_bad_tokenizer_or_config_is_named_before_the_first_step(
     if (name, text) == ("text_encoder/config.json", "{}"):
         text = '{"d_model": "wide"}'
     (folder / name).unlink() if text is None else (folder / name).write_text(text)
-    with Engine([TINY], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
+    with Engine([MICRO], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
         engine.start(ask())
     assert refusal.value.code in ("FV252", "FV253", "FV254")
     assert str(folder / name) in refusal.value.name
@@ -101,14 +101,14 @@ def test_a_bad_tokenizer_or_config_is_named_before_the_first_step(
 
 def test_a_config_that_the_library_refuses_is_named(folder: Path, ask: Ask) -> None:
     file = folder / "text_encoder" / "config.json"
-    spec = TINY.components["text"]
+    spec = MICRO.components["text"]
     config = {**spec.config, "feed_forward_proj": "thrice-gated-nothing"}
-    card = derive(TINY, components={**TINY.components, "text": replace(spec, config=config)})
+    card = derive(MICRO, components={**MICRO.components, "text": replace(spec, config=config)})
     file.write_text(json.dumps(config))
     with Engine([card], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
         engine.start(ask())
     assert (refusal.value.code, refusal.value.name) == ("FV253", str(file))
-    assert "component text of wan21/tiny cannot be made from it (" in refusal.value.rule
+    assert "component text of wan21/micro cannot be made from it (" in refusal.value.rule
 
 
 def test_a_tokenizer_of_more_words_than_the_encoder_knows_is_refused(folder: Path, ask: Ask) -> None:
@@ -116,7 +116,7 @@ def test_a_tokenizer_of_more_words_than_the_encoder_knows_is_refused(folder: Pat
     words = json.loads(file.read_text())
     words["added_tokens"].append({**words["added_tokens"][0], "id": 145, "content": "<more>"})
     file.write_text(json.dumps(words))
-    with Engine([TINY], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
+    with Engine([MICRO], device="cpu", weights=folder) as engine, pytest.raises(WeightsError) as refusal:
         engine.start(ask())
     assert (refusal.value.code, refusal.value.name) == ("FV254", str(file))
 
@@ -127,10 +127,10 @@ def test_a_factory_that_fails_without_a_folder_is_the_plugins_fault(
     shutil.copytree(Path(fv_wan21.__file__).parent / "assets" / "tokenizer", tmp_path / "tokenizer")
     (tmp_path / "tokenizer" / "tokenizer.json").write_text("{")
     monkeypatch.setattr("fv_wan21.loading._ASSETS", tmp_path)
-    with Engine([TINY], device="cpu") as engine, pytest.raises(PluginError) as refusal:
+    with Engine([MICRO], device="cpu") as engine, pytest.raises(PluginError) as refusal:
         engine.run(ask())
     assert refusal.value.code == "FV120"
-    assert "component text of wan21/tiny" in refusal.value.name
+    assert "component text of wan21/micro" in refusal.value.name
 
 
 def test_a_snapshot_does_not_resume_on_other_weights_of_the_same_name(
@@ -140,12 +140,12 @@ def test_a_snapshot_does_not_resume_on_other_weights_of_the_same_name(
     shutil.copytree(folder, other)
     tensors = load_file(other / VAE)
     save_file({name: t * 1.5 for name, t in tensors.items()}, other / VAE)
-    with Engine([TINY], device="cpu", weights=folder) as engine:
+    with Engine([MICRO], device="cpu", weights=folder) as engine:
         job = engine.start(ask())
         job.step()
         taken = engine.snapshot(job)
         job.close()
-    with Engine([TINY], device="cpu", weights=other) as engine, pytest.raises(FvError) as refusal:
+    with Engine([MICRO], device="cpu", weights=other) as engine, pytest.raises(FvError) as refusal:
         engine.resume(taken)
     assert refusal.value.code == "FV504"
     assert "weights" in str(refusal.value)
@@ -174,8 +174,8 @@ def test_files_beside_the_tensors_are_part_of_the_weights(
     change: Callable[[Path], None], other: bool, folder: Path
 ) -> None:
     def told() -> tuple[str, str]:
-        with Engine([TINY], device="cpu", weights=folder) as engine:
-            instance = engine.instance("wan21/tiny")
+        with Engine([MICRO], device="cpu", weights=folder) as engine:
+            instance = engine.instance("wan21/micro")
             return weights_hash(instance), instance.fingerprint()
 
     before = told()

@@ -33,7 +33,7 @@ def test_the_registry_knows_what_was_written_and_nothing_that_is_installed(
     fake_dist("two", GOOD)
     assert [record.name for record in registry().records()] == ["one", "two"]
     with pytest.raises(PluginError, match="not installed"):
-        registry().find_card("wan21/tiny")
+        registry().find_card("wan21/micro")
 
 
 def test_the_registry_of_the_process_finds_them_beside_what_is_installed(fake_dist: FakeDist) -> None:

@@ -94,7 +94,7 @@ def test_a_folder_names_a_card_and_no_code(make: Make) -> None:
     trainer.fit()
     run = str(trainer.run)
     assert model_folder(run) == trainer.run / "model" == model_folder(f"{run}/model")
-    assert model_folder("wan21/tiny") is None and model_folder("\0") is None
+    assert model_folder("wan21/micro") is None and model_folder("\0") is None
     file = trainer.run / "model" / FILE
     told = json.loads(file.read_text())
     file.write_text(json.dumps({**told, "components": {"text": "os:system"}}))

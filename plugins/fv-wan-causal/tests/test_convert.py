@@ -172,5 +172,5 @@ def test_what_is_missing_or_in_the_way_is_told(
 def test_a_model_without_a_converter_is_told(tmp_path: Path) -> None:
     from fv_core.plugins import find_card
 
-    error = _refused(find_card("wan21/tiny"), tmp_path / "file", tmp_path / "out")
+    error = _refused(find_card("wan21/micro"), tmp_path / "file", tmp_path / "out")
     assert isinstance(error, RequestError) and error.code == "FV258"

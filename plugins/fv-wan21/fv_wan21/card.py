@@ -8,6 +8,7 @@ from fv_core.card import (
     ComponentSpec,
     Defaults,
     FrameRule,
+    LatentSpec,
     Limits,
     LoopSpec,
     Method,
@@ -52,13 +53,15 @@ def _components(
     text: dict[str, object],
     denoiser: dict[str, object],
     vae: dict[str, object],
+    *,
+    text_params: dict[str, int | str] | None = None,
 ) -> dict[str, ComponentSpec]:
     return {
         "text": ComponentSpec(
             load="fv_wan21.loading:text_encoder",
             subfolders=("text_encoder", "tokenizer"),
             config=text,
-            params={"max_length": 512},
+            params={"max_length": 512} if text_params is None else text_params,
             parameters=parameters[0],
             activation="fv_wan21.memory:text_encoder",
             adapters=_TEXT_NAMES,
@@ -169,9 +172,14 @@ T2V_14B = derive(
     checkpoint=CheckpointManifest(repo="Wan-AI/Wan2.1-T2V-14B-Diffusers"),
 )
 
-TINY = derive(
+_DRAWS = (
+    "a circle (disc), square (box) or triangle (wedge), in red, green, blue, yellow or purple, moving right, left, up "
+    "or down, on a black or white background"
+)
+
+MICRO = derive(
     T2V_1_3B,
-    model_id="wan21/tiny",
+    model_id="wan21/micro",
     summary="the same classes at toy size; untrained, so its clips are noise",
     components=_components(
         (25_344, 48_032, 21_819),
@@ -205,4 +213,61 @@ TINY = derive(
     ),
 )
 
-CARDS = (TINY, T2V_1_3B, T2V_14B)
+TINY = derive(
+    MICRO,
+    model_id="wan21/tiny",
+    summary="a small trained model of the same classes: plain shapes that move, 64x64",
+    components=_components(
+        (187_456, 2_420_184, 1_999_560),
+        {
+            "vocab_size": 27,
+            "d_model": 96,
+            "d_kv": 24,
+            "d_ff": 192,
+            "num_layers": 2,
+            "num_heads": 4,
+            "relative_attention_num_buckets": 8,
+            "dropout_rate": 0.0,
+            "feed_forward_proj": "gated-gelu",
+        },
+        {
+            **_DIT_1_3B,
+            "patch_size": [1, 1, 1],
+            "num_attention_heads": 4,
+            "attention_head_dim": 48,
+            "in_channels": 24,
+            "out_channels": 24,
+            "text_dim": 96,
+            "freq_dim": 64,
+            "ffn_dim": 576,
+            "num_layers": 4,
+            "rope_max_seq_len": 32,
+        },
+        {
+            "base_dim": 16,
+            "decoder_base_dim": 32,
+            "z_dim": 24,
+            "dim_mult": [1, 2, 2],
+            "num_res_blocks": 1,
+            "temperal_downsample": [True, True],
+            "is_residual": True,
+            "patch_size": 4,
+            "in_channels": 48,
+            "out_channels": 48,
+            "scale_factor_temporal": 4,
+            "scale_factor_spatial": 16,
+            "latents_mean": [0.0] * 24,
+            "latents_std": [1.0] * 24,
+        },
+        text_params={"max_length": 12, "assets": "tiny", "draws": _DRAWS},
+    ),
+    recipe={"method": Method.PRETRAIN, "steps": 12, "guidance": 1.5},
+    weights="fv_wan21:assets/tiny",
+    latent=LatentSpec(channels=24, temporal=4, spatial=16),
+    defaults=Defaults(size=Size(64, 64), frames=9, fps=8.0),
+    limits=Limits(
+        size=SizeRule(multiple=16, smallest=16, largest=128), frames=FrameRule(multiple=4, largest=33)
+    ),
+)
+
+CARDS = (TINY, MICRO, T2V_1_3B, T2V_14B)

@@ -24,13 +24,15 @@ from fv_wan21.text import clean
 class TextEncoder:
     """Op `encode`: row text (str), output embeds [max_length, D] with rows past the prompt's end set to zero.
 
-    All `max_length` rows are attended by the denoiser, zeros included: another length is another model.
+    All `max_length` rows are attended by the denoiser, zeros included: another length is another model. `draws` says
+    what a model of few words can show: its prompts are told which of their words it does not know; "" says nothing.
     """
 
-    def __init__(self, module: UMT5EncoderModel, tokenizer: Any, max_length: int) -> None:
+    def __init__(self, module: UMT5EncoderModel, tokenizer: Any, max_length: int, *, draws: str = "") -> None:
         self.module = rowwise(module)
         self.tokenizer = tokenizer
         self._max_length = max_length
+        self._draws = draws
 
     def batch_key(self, op: str, call: ResolvedCall) -> Hashable:
         return op
@@ -52,9 +54,14 @@ class TextEncoder:
             embeds = self.module(tokens.input_ids.to(device), mask).last_hidden_state
         embeds = _without_padding(embeds, mask)
         return [
-            ComponentOutput(output=CallOutput(tensors={"embeds": row}, notes=self._cut(prompt)))
+            ComponentOutput(
+                output=CallOutput(tensors={"embeds": row}, notes=(*self._cut(prompt), *self._unknown(prompt)))
+            )
             for row, prompt in zip(unstacked(embeds), prompts, strict=True)
         ]
+
+    def _told(self, prompt: str) -> tuple[str, ...]:
+        return (*self._cut(prompt), *self._unknown(prompt))
 
     def _cut(self, prompt: str) -> tuple[str, ...]:
         count = len(self.tokenizer(prompt, add_special_tokens=True).input_ids)
@@ -63,6 +70,16 @@ class TextEncoder:
         return (
             f"the prompt has {count} tokens and was cut to the {self._max_length} that the model was trained with",
         )
+
+    def _unknown(self, prompt: str) -> tuple[str, ...]:
+        if not self._draws:
+            return ()
+        text = self.tokenizer.backend_tokenizer
+        parts = text.pre_tokenizer.pre_tokenize_str(prompt.lower())
+        words = dict.fromkeys(word for word, _ in parts if text.token_to_id(word) is None)
+        if not words:
+            return ()
+        return (f"the model does not know {', '.join(map(repr, words))}; it can draw {self._draws}",)
 
 
 class Denoiser:

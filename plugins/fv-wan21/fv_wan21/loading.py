@@ -29,9 +29,10 @@ def text_encoder(context: LoadContext) -> TextEncoder:
         aliases={"encoder.embed_tokens.weight": "shared.weight"},
         initialise=_initialise,
     )
-    root = _ASSETS if context.folder is None else context.folder
+    params = context.spec.params
+    root = _ASSETS / str(params.get("assets", "")) if context.folder is None else context.folder
     tokenizer = _tokenizer(root / "tokenizer", module.config.vocab_size)
-    return TextEncoder(module, tokenizer, int(context.spec.params["max_length"]))
+    return TextEncoder(module, tokenizer, int(params["max_length"]), draws=str(params.get("draws", "")))
 
 
 def _tokenizer(folder: Path, vocabulary: int) -> Any:

@@ -2,7 +2,7 @@
 
 The factors are live-tensor peaks counted on the meta device for one sample, attention taken as fused: 832x480 and
 1280x720, 17 and 81 frames, float32 and bfloat16 (`tests/test_memory.py` counts again and bounds the error). Work
-space of kernels is not counted: on a CPU oneDNN pads channels to 16, which the 4 of `wan21/tiny` pay for fourfold.
+space of kernels is not counted: on a CPU oneDNN pads channels to 16, which the 4 of `wan21/micro` pay for fourfold.
 """
 
 from __future__ import annotations

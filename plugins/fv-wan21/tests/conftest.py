@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, UMT5Config, UMT5EncoderModel
 import fv_wan21
 from fv_core import Clip, Engine, ModelCard, OutputSpec, Request, derive
 from fv_core.request import Numerics
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
 TOKENIZER = Path(fv_wan21.__file__).parent / "assets" / "tokenizer"
 
@@ -151,16 +151,16 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
 def card_of(case: Case, cfg: str = "classic") -> ModelCard:
     """The tiny card with the facts of the saved folder: architectures, where experts part, how guidance is computed."""
     components = {
-        name: replace(spec, config=CONFIGS[name], parameters=0) for name, spec in TINY.components.items()
+        name: replace(spec, config=CONFIGS[name], parameters=0) for name, spec in MICRO.components.items()
     }
-    denoise = TINY.loops["denoise"]
+    denoise = MICRO.loops["denoise"]
     binds = dict(denoise.binds)
     if case.boundary is not None:
         components["transformer_2"] = replace(components["transformer"], subfolders=("transformer_2",))
         binds["denoiser_low"] = "transformer_2"
     params = {"cfg": cfg, "boundary": case.boundary, "guidance_low": case.guidance_low}
-    loops = {**TINY.loops, "denoise": replace(denoise, binds=binds, params=params)}
-    return derive(TINY, model_id="wan21/folder", components=components, loops=loops)
+    loops = {**MICRO.loops, "denoise": replace(denoise, binds=binds, params=params)}
+    return derive(MICRO, model_id="wan21/folder", components=components, loops=loops)
 
 
 class Mine:

@@ -16,7 +16,7 @@ from fv_core.plugins import find_card
 from fv_core.plugins.reference import resolve_reference
 from fv_core.runtime.requests.params import build_loops
 from fv_wan21 import loading
-from fv_wan21.card import CARDS, T2V_1_3B, T2V_14B, TINY
+from fv_wan21.card import CARDS, MICRO, T2V_1_3B, T2V_14B
 
 GOLDENS = Path(__file__).parents[3] / "tests" / "goldens"
 MANIFEST: dict[str, Any] = json.loads((GOLDENS / "wan21_1_3b_manifest.json").read_text())["components"]
@@ -117,8 +117,8 @@ def test_14b_differs_from_1_3b_in_the_transformer_and_the_shift_alone() -> None:
 
 def test_tiny_is_the_same_classes_at_dimensions_that_batch_exactly() -> None:
     for component in NAMES:
-        assert type(built(TINY, component)) is type(built(T2V_1_3B, component))
-    config = built(TINY, "transformer").config
+        assert type(built(MICRO, component)) is type(built(T2V_1_3B, component))
+    config = built(MICRO, "transformer").config
     assert config.num_attention_heads * config.attention_head_dim % 32 == 0
     assert config.ffn_dim % 32 == 0
 

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from fv_core.cache import CacheContent
 from fv_core.loop import ResolvedCall
 from fv_core.runtime.instance import ModelInstance, Offload
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
 
 @pytest.fixture(scope="module")
 def instance() -> ModelInstance:
     return ModelInstance(
-        TINY, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=Offload.NONE
+        MICRO, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=Offload.NONE
     )
 
 
@@ -139,7 +139,7 @@ def test_calls_leave_their_rows_alone_and_the_parameters_too(instance: ModelInst
     latent, text = latents(2), torch.randn(512, 32)
     velocity = call(latent=latent, timestep=500, text=text)
     kept = latent.clone(), text.clone()
-    modules: list[nn.Module] = [instance.component(name).module for name in TINY.components]
+    modules: list[nn.Module] = [instance.component(name).module for name in MICRO.components]
     before = [parameter.clone() for module in modules for parameter in module.parameters()]
     instance.component("transformer").forward_batch("velocity", [velocity])
     streamed(instance.component("vae"), latent)

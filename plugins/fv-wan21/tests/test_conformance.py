@@ -6,4 +6,4 @@ from fv_core.testing import CardConformance
 
 
 class TestTiny(CardConformance):
-    card_id = "wan21/tiny"
+    card_id = "wan21/micro"

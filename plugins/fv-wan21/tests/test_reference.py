@@ -23,17 +23,17 @@ from fv_core.runtime.records.probes import probes
 from fv_core.runtime.records.sources import SHIPPED
 from fv_core.runtime.requests.resolve import resolve
 from fv_wan21 import components
-from fv_wan21.card import CARDS, TINY
+from fv_wan21.card import CARDS, MICRO
 
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    with Engine([TINY], device="cpu") as made:
+    with Engine([MICRO], device="cpu") as made:
         yield made
 
 
 def measured(engine: Engine) -> dict[str, Measurement]:
-    return {one.rung: one for one in measure(engine, TINY.model_id)}
+    return {one.rung: one for one in measure(engine, MICRO.model_id)}
 
 
 def test_every_card_claims_what_is_measured() -> None:
@@ -45,23 +45,23 @@ def test_every_card_claims_what_is_measured() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_tiny_card_equals_the_pipeline_on_both_rungs(dtype: str) -> None:
-    with Engine([TINY], device="cpu", dtype=dtype) as engine:
+    with Engine([MICRO], device="cpu", dtype=dtype) as engine:
         for one in measured(engine).values():
             assert one.first is None
             assert {figure.max_abs_diff for figure in one.figures} == {0.0}
 
 
 def test_taps_are_those_of_fv_in_the_same_order(engine: Engine) -> None:
-    for probe in probes(TINY):
+    for probe in probes(MICRO):
         mine = record(engine, probe)
-        theirs = run_reference(engine.instance(TINY.model_id), mine.facts.request, {})
+        theirs = run_reference(engine.instance(MICRO.model_id), mine.facts.request, {})
         assert list(theirs) == list(mine.taps)
         assert len({tensor.data_ptr() for tensor in theirs.values()}) == len(theirs)
 
 
 def test_the_reference_runs_the_request_as_settled(engine: Engine) -> None:
-    settled = resolve(probes(TINY)[0], TINY, Numerics.REFERENCE)
-    instance = engine.instance(TINY.model_id)
+    settled = resolve(probes(MICRO)[0], MICRO, Numerics.REFERENCE)
+    instance = engine.instance(MICRO.model_id)
     first = run_reference(instance, settled, {})["video"]
     changes: tuple[dict[str, Any], ...] = (
         {"seed": 8},
@@ -75,10 +75,10 @@ def test_the_reference_runs_the_request_as_settled(engine: Engine) -> None:
 
 
 def test_no_hook_stays_on_the_modules(engine: Engine) -> None:
-    instance = engine.instance(TINY.model_id)
-    settled = resolve(probes(TINY)[1], TINY, Numerics.REFERENCE)
+    instance = engine.instance(MICRO.model_id)
+    settled = resolve(probes(MICRO)[1], MICRO, Numerics.REFERENCE)
     run_reference(instance, settled, {})
-    for name in TINY.components:
+    for name in MICRO.components:
         for part in instance.component(name).module.modules():
             assert not part._forward_hooks
 
@@ -125,6 +125,6 @@ def test_the_shipped_ledger_certifies_the_tiny_card_as_it_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setenv("FV_HOME", str(tmp_path))
-    found = [rung_standing(TINY, rung) for rung in ("C0", "C1")]
+    found = [rung_standing(MICRO, rung) for rung in ("C0", "C1")]
     assert [(one.rung, one.reasons) for one in found] == [("C0", ()), ("C1", ())]
     assert {str(one.path).partition(f"fv_wan21/{SHIPPED}")[1] for one in found} == {f"fv_wan21/{SHIPPED}"}

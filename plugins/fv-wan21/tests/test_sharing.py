@@ -14,7 +14,7 @@ from fv_core.loop import ResolvedCall
 from fv_core.request import Numerics
 from fv_core.runtime.instance import ModelInstance, Offload
 from fv_core.testing.sharing import moved_by_sharing
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 from fv_wan21.components import Denoiser
 
 FAST_TOLERANCE = 5e-6
@@ -26,7 +26,7 @@ WORDS = ["a", "red", "circle", "&", "blue", "square", "above", "green", "triangl
 @pytest.fixture(scope="module")
 def instance() -> ModelInstance:
     return ModelInstance(
-        TINY, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=Offload.NONE
+        MICRO, device=torch.device("cpu"), dtype=torch.float32, folder=None, offload=Offload.NONE
     )
 
 
@@ -62,7 +62,7 @@ def prompts() -> list[ResolvedCall]:
 
 
 def denoiser(**sizes: int) -> Denoiser:
-    config = {**TINY.components["transformer"].config, **sizes}
+    config = {**MICRO.components["transformer"].config, **sizes}
     return Denoiser(WanTransformer3DModel.from_config(config).eval())
 
 

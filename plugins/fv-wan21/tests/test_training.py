@@ -21,14 +21,14 @@ from fv_core.training.contract import Bucket, Latent, Sample
 from fv_core.training.export import export_lora
 from fv_core.training.setup import set_up
 from fv_core.training.trainer import Trainer
-from fv_wan21.card import TINY
+from fv_wan21.card import MICRO
 
 
 class Clips(LatentSource):
     """Latents of the smallest legal clip."""
 
     def sample(self, index: int, epoch: int) -> Sample:
-        shape = TINY.geometry(Size(16, 16), 5).latent
+        shape = MICRO.geometry(Size(16, 16), 5).latent
         mean = torch.randn(shape, generator=torch.Generator().manual_seed(index))
         return Sample(id=str(index), caption="a red circle", content=Latent(mean=mean))
 
@@ -40,7 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
     folder = tmp_path_factory.mktemp("lora") / "run"
     config = config_of(
         {
-            "model": TINY.model_id,
+            "model": MICRO.model_id,
             "weights": "seed",
             "method": {"name": "finetune"},
             "data": {"name": "memory"},
@@ -59,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
 @torch.no_grad()
 def velocity(module: Any, trained: Trainer) -> Tensor:
     (cond,) = trained.setup.model.encode(["a red circle"], grad=False)
-    latents = torch.ones(1, *TINY.geometry(Size(16, 16), 5).latent)
+    latents = torch.ones(1, *MICRO.geometry(Size(16, 16), 5).latent)
     found: Tensor
     (found,) = module(
         hidden_states=latents,
@@ -103,4 +103,4 @@ def test_diffusers_reads_the_models_folder(trained: Trainer) -> None:
     expected = velocity(trained.setup.model.module("transformer"), trained)
     assert (velocity(module, trained) - expected).abs().max() < 1e-5
     text = UMT5EncoderModel.from_pretrained(trained.run / "model" / "text_encoder")
-    assert text.config.d_model == TINY.components["text"].config["d_model"]
+    assert text.config.d_model == MICRO.components["text"].config["d_model"]

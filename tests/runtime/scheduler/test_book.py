@@ -86,23 +86,23 @@ def costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_new_engine_knows_what_the_last_one_measured(ask: Ask, costs: Path) -> None:
-    with Engine(["wan21/tiny"], device="cpu") as engine:
+    with Engine(["wan21/micro"], device="cpu") as engine:
         assert engine.plan(ask()).seconds is None
         engine.run(ask())
         known = engine.plan(ask()).seconds
         assert known is not None and known > 0
         assert engine.plan(ask(frames=9)).seconds is None
-    with Engine(["wan21/tiny"], device="cpu") as engine:
+    with Engine(["wan21/micro"], device="cpu") as engine:
         assert engine.plan(ask()).seconds == pytest.approx(known)
         assert engine.plan(ask(steps=4)).seconds > known  # type: ignore[operator]
 
 
 def test_an_engine_tells_of_a_damaged_file_once_and_goes_on(ask: Ask, costs: Path) -> None:
-    with Engine(["wan21/tiny"], device="cpu") as engine:
+    with Engine(["wan21/micro"], device="cpu") as engine:
         engine.run(ask())
     (path,) = costs.glob("*.json")
     path.write_text("damaged")
-    with Engine(["wan21/tiny"], device="cpu") as engine:
+    with Engine(["wan21/micro"], device="cpu") as engine:
         first, second = engine.run(ask()), engine.run(ask())
     assert [str(path) in note for note in first.used.adjusted] == [True]
     assert second.used.adjusted == ()
@@ -111,7 +111,7 @@ def test_an_engine_tells_of_a_damaged_file_once_and_goes_on(ask: Ask, costs: Pat
 
 def test_a_folder_that_cannot_be_written_is_told_and_harms_no_clip(ask: Ask, costs: Path) -> None:
     costs.write_text("a file where the folder should be")
-    with Engine(["wan21/tiny"], device="cpu") as engine:
+    with Engine(["wan21/micro"], device="cpu") as engine:
         told = engine.run(ask()).used.adjusted
     assert any("cannot be read" in note for note in told)
     assert any("could not be kept for the next run" in note for note in told)

@@ -16,7 +16,7 @@ from fv_core.runtime.job import advance
 from fv_core.runtime.scheduler.pricing import Pricing, Quote, StepKey
 
 Ask = Callable[..., Request]
-MODEL = "wan21/tiny"
+MODEL = "wan21/micro"
 
 
 @pytest.fixture(autouse=True)

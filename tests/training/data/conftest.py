@@ -68,7 +68,7 @@ def moving(frames: int, height: int, width: int) -> Frames:
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataSet:
-    return DataSet(folder=tmp_path, card=find_card("wan21/tiny"))
+    return DataSet(folder=tmp_path, card=find_card("wan21/micro"))
 
 
 @pytest.fixture

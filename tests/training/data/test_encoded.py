@@ -32,7 +32,7 @@ def instance() -> ModelInstance:
     from fv_core.plugins import find_card
 
     return ModelInstance(
-        find_card("wan21/tiny"),
+        find_card("wan21/micro"),
         device=torch.device("cpu"),
         dtype=torch.float32,
         folder=None,
@@ -291,14 +291,14 @@ def test_other_weights_are_another_key_and_changed_ones_are_not_stored(
 
 def test_embeddings_have_the_key_that_serving_finds_them_by() -> None:
     """A served prompt's features lie under the key that training looks a caption up by, with equal bits."""
-    with Engine(["wan21/tiny"], device="cpu") as engine:
+    with Engine(["wan21/micro"], device="cpu") as engine:
         request = Request(
-            task=TaskType.T2V, model="wan21/tiny", prompt="a red circle", steps=1, frames=1,
+            task=TaskType.T2V, model="wan21/micro", prompt="a red circle", steps=1, frames=1,
             numerics=Numerics.REFERENCE,
         )  # fmt: skip
         (result,) = engine.run_many([request])
         assert result.error is None
-        encoder = Encoder(engine.instance("wan21/tiny"))
+        encoder = Encoder(engine.instance("wan21/micro"))
         key = encoder.embeds_key("a red circle")
         entry = served(engine, key)
         assert torch.equal(cast(torch.Tensor, entry), encoder.embeds("a red circle").tensors["embeds"])

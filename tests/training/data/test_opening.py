@@ -22,7 +22,7 @@ from fv_core.training.data.encoder import Encoder
 from fv_core.training.data.opening import open_data
 
 CONFIG = """
-model = "wan21/tiny"
+model = "wan21/micro"
 weights = "seed"
 method = {name = "finetune"}
 data = {name = "folder", path = "clips", buckets = [[5, 32, 32], [5, 32, 48]], cache = "features"}

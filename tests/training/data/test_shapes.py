@@ -21,7 +21,7 @@ def context() -> DataContext:
 
 
 def tiny_card() -> ModelCard:
-    return next(card for card in CARDS if card.model_id == "wan21/tiny")
+    return next(card for card in CARDS if card.model_id == "wan21/micro")
 
 
 def source(context: DataContext, **keys: object) -> Source:
