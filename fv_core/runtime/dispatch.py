@@ -141,8 +141,9 @@ class Dispatcher:
         self.idle = not chosen
         if chosen:
             self._step(chosen)
-        ended = tuple(entry for entry in self._entries if entry.over)
-        self._entries = [entry for entry in self._entries if not entry.over]
+        ended = tuple([entry for entry in self._entries if entry.over])
+        if ended:
+            self._entries = [entry for entry in self._entries if entry not in ended]
         if ended or self._clock() - self._foretold >= FORETELLS_S:
             self._foretell()
         return ended

@@ -6,9 +6,10 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from fv_core.errors import FvError
 from fv_core.program import Node
@@ -48,34 +49,97 @@ class NodeSteps:
     total: int
 
 
+NodePrice: TypeAlias = tuple[int, float, float]
+"""Of a node: the most steps that there are, those that are expected, and predicted seconds of one."""
+
+
+class Tariff:
+    """What the nodes of alike requests take, alone: worked out once for all of them whenever something was learned.
+
+    Args:
+        steps: the nodes; `Pricing.tariff` gives equal ones the same tariff.
+    """
+
+    def __init__(self, pricing: Pricing, steps: Sequence[NodeSteps]) -> None:
+        self.pricing = pricing
+        self.steps = {one.node: one for one in steps}
+        self._costs = {one.node: pricing.times.of(one.key) for one in steps}
+        self._now: tuple[int, Mapping[str, NodePrice], float] = (-1, {}, 0.0)
+
+    @property
+    def whole(self) -> float:
+        """Predicted seconds of all nodes."""
+        return self._current()[2]
+
+    def left(self, done: Mapping[str, int]) -> float:
+        """Predicted seconds of what is left of nodes of which so many steps are done."""
+        return _seconds(self._current()[1], done)
+
+    def knows(self, nodes: Iterable[str]) -> bool:
+        """Whether steps of all these nodes were measured on this machine."""
+        return all(self._costs[node].known for node in nodes)
+
+    def step_s(self, node: str) -> float:
+        """Predicted seconds of a step of a node."""
+        return self._costs[node].seconds(1)
+
+    def _current(self) -> tuple[int, Mapping[str, NodePrice], float]:
+        now = self._now
+        if now[0] != (learned := self.pricing.learned):
+            prices = self._worked_out()
+            # All at once, for requests are priced beside the steps.
+            self._now = now = (learned, prices, _seconds(prices, dict.fromkeys(prices, 0)))
+        return now
+
+    def _worked_out(self) -> Mapping[str, NodePrice]:
+        return {
+            node: (one.total, one.total * cost.share, cost.seconds(1))
+            for (node, one), cost in zip(self.steps.items(), self._costs.values(), strict=True)
+        }
+
+
+def _seconds(prices: Mapping[str, NodePrice], done: Mapping[str, int]) -> float:
+    """Of the steps that are left of each node in `done`; at least one is, as the node goes on."""
+    seconds = 0.0
+    for node, steps in done.items():
+        total, expected, step_s = prices[node]
+        seconds += (min(max(expected, steps + 1), total) - steps) * step_s
+    return seconds
+
+
 class Quote:
     """What one request is predicted to take, in seconds of the device, while nothing shares its forwards.
+
+    It is asked for in every round, and works out what is left only where a step was taken or something was learned.
 
     Args:
         finished: nodes that are done.
     """
 
-    def __init__(self, pricing: Pricing, steps: Sequence[NodeSteps], finished: Sequence[str] = ()) -> None:
-        self._pricing = pricing
-        self.steps = {one.node: one for one in steps}
-        self._done = dict.fromkeys(self.steps, 0)
-        self._left = {one.node: one for one in steps if one.node not in finished}
-        self._costs = {one.node: pricing.times.of(one.key) for one in steps}
+    def __init__(self, tariff: Tariff, finished: Sequence[str] = ()) -> None:
+        self._tariff = tariff
+        self._pricing = tariff.pricing
+        self.steps = tariff.steps
+        self._done = {node: 0 for node in self.steps if node not in finished}
+        self._remaining = 0.0
+        self._worked_out = -1
 
     @property
     def cost(self) -> float:
         """Of all of it."""
-        return sum(self._seconds(one, 0) for one in self.steps.values())
+        return self._tariff.whole
 
     @property
     def remaining(self) -> float:
         """Of what is left."""
-        return sum(self._seconds(one, self._done[name]) for name, one in self._left.items())
+        if self._worked_out != (learned := self._pricing.learned):
+            self._remaining, self._worked_out = self._tariff.left(self._done), learned
+        return self._remaining
 
     @property
     def eta_s(self) -> float | None:
         """As `remaining`; None until all kinds of steps that are left have been measured on this machine."""
-        return self.remaining if all(self._costs[name].known for name in self._left) else None
+        return self.remaining if self._tariff.knows(self._done) else None
 
     def key(self, node: str) -> StepKey:
         """Of the steps of a node."""
@@ -83,7 +147,7 @@ class Quote:
 
     def step_s(self, node: str) -> float:
         """Predicted seconds of a step of a node, alone."""
-        return self._costs[node].seconds(1)
+        return self._tariff.step_s(node)
 
     def took(self, node: str, jobs: int, seconds: float) -> None:
         """Learns what a step of a node lasted that so many jobs took together."""
@@ -91,15 +155,12 @@ class Quote:
 
     def did(self, node: str, step: int, *, last: bool) -> None:
         """Follows the request: so many steps of a node are done, or all that it took."""
-        self._done[node] = step
-        if last and (one := self._left.pop(node, None)) is not None:
-            self._pricing.ended(one.key, step / one.total)
-
-    def _seconds(self, one: NodeSteps, done: int) -> float:
-        """Predicted seconds of the steps of a node that are left, alone; at least one is, as the node goes on."""
-        cost = self._costs[one.node]
-        expected = max(one.total * cost.share, done + 1)
-        return (min(expected, one.total) - done) * cost.seconds(1)
+        if node not in self._done:
+            return
+        self._done[node], self._worked_out = step, -1
+        if last:
+            del self._done[node]
+            self._pricing.ended(self.key(node), step / self.steps[node].total)
 
 
 class Pricing:
@@ -113,6 +174,9 @@ class Pricing:
         self.times = CostModel(prior=self._guess)
         self._book = book
         self._clock = clock
+        self.learned = 0
+        """How often something was learned: what was worked out before it holds while this stays the same."""
+        self._tariffs: WeakValueDictionary[tuple[NodeSteps, ...], Tariff] = WeakValueDictionary()
         self._keys: dict[tuple[tuple[str, str], Shape], StepKey] = {}
         self._rates: dict[str, float] = {}
         self._pages: dict[tuple[str, str], tuple[str, Environment]] = {}
@@ -151,7 +215,15 @@ class Pricing:
             )
             for node in card.programs[request.task].active(request)
         ]
-        return Quote(self, steps, finished)
+        return Quote(self.tariff(steps), finished)
+
+    def tariff(self, steps: Sequence[NodeSteps]) -> Tariff:
+        """That of such nodes, one for all requests that have them."""
+        with self._lock:
+            kept = self._tariffs.get(tuple(steps))
+            if kept is None:
+                kept = self._tariffs[tuple(steps)] = Tariff(self, steps)
+            return kept
 
     def observe(self, key: StepKey, jobs: int, seconds: float) -> None:
         """Takes in what a step that so many jobs took together lasted."""
@@ -159,11 +231,14 @@ class Pricing:
             self.times.observe(key, jobs, seconds)
             self._rate(key, seconds / jobs)
             self._unwritten = True
+            self.learned += 1
 
     def ended(self, key: StepKey, share: float) -> None:
         """Takes in which part of its steps a node took."""
-        if self.times.knows(key):
-            self.times.ended(key, share)
+        with self._lock:
+            if self.times.knows(key):
+                self.times.ended(key, share)
+                self.learned += 1
 
     def keep(self, *, now: bool = False) -> None:
         """Writes what was learned, if that is due, or `now`; what fails is told by `notes`."""
@@ -216,6 +291,7 @@ class Pricing:
             key = self._key(page, entry.shape, entry.work)
             self.times.restore(key, entry.learned)
             self._rate(key, self.times.step_seconds(key, 1))
+        self.learned += 1
 
     def _rate(self, key: StepKey, seconds: float) -> None:
         """Learns seconds per multiplication of a node, and of all nodes, for shapes that were never measured."""
