@@ -27,11 +27,11 @@ def completed(*words: str) -> list[str]:
 )
 def test_ids_of_models_are_offered(words: tuple[str, ...], install_dists: Install) -> None:
     install_dists("good", "raising_cards")
-    wan21 = ["wan21/micro", "wan21/t2v-1.3b", "wan21/t2v-14b"]
+    wan21 = ["wan21/tiny", "wan21/micro", "wan21/t2v-1.3b", "wan21/t2v-14b"]
     every = completed(*words, "")
     assert [ident for ident in every if ident.startswith(("good/", "wan21/"))] == ["good/tiny", *wan21]
     assert {ident.partition("/")[0] for ident in every} == {"good", *PLUGINS}
-    assert completed(*words, "wan21/t2") == wan21[1:]
+    assert completed(*words, "wan21/t2") == wan21[2:]
     assert completed(*words, "absent/") == []
     assert completed(*words, "raising-cards/") == []
 

@@ -18,7 +18,18 @@ from fv_core.cli.interrupt import on_interrupt
 
 Fv = Callable[..., Any]
 
-LONG = ("--device", "cpu", "--steps", "1000", "--frames", "125", "--size", "128x128")
+LONG = (
+    "--model",
+    "wan21/micro",
+    "--device",
+    "cpu",
+    "--steps",
+    "1000",
+    "--frames",
+    "125",
+    "--size",
+    "128x128",
+)
 TWICE = """
 import os, time
 from fv_core.cli.interrupt import on_interrupt

@@ -110,9 +110,9 @@ def test_a_recording_replaces_nothing_and_has_one_model(fv: Fv, work: Path) -> N
     absent = fv("parity", "check", TINY, "--against", "absent")
     assert (absent.code, absent.err[:13]) == (2, "error[FV605]:")
     fv("parity", "check", TINY, "--record", "run")
-    (work / "run").write_bytes((work / "run").read_bytes().replace(b"wan21/micro", b"wan21/tinx"))
+    (work / "run").write_bytes((work / "run").read_bytes().replace(b"wan21/micro", b"wan21/micrx"))
     other = fv("parity", "check", TINY, "--against", "run")
-    assert "it is a run of wan21/tinx, not of wan21/micro" in other.err
+    assert "it is a run of wan21/micrx, not of wan21/micro" in other.err
 
 
 @pytest.mark.parametrize(

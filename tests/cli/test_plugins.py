@@ -72,7 +72,7 @@ def test_check_fills_the_table_and_fails_if_a_plugin_does_not_work(fv: Fv, insta
     told = fv("plugins", "--check")
     assert told.code == 1
     assert rows(told)["fv-good"] == ["good", "fv-good", "0.3.1", "ready", "1", "card"]
-    assert rows(told)["fv-wan21"][3:] == ["ready", "3", "cards"]
+    assert rows(told)["fv-wan21"][3:] == ["ready", "4", "cards"]
     assert rows(told)["fv-raising-cards"][3:5] == ["broken", "FV117:"]
     assert "note: raising-cards: Report it to the plugin's author" in told.err
     document = fv("plugins", "--check", "--json").json
@@ -111,7 +111,7 @@ def test_the_option_is_the_variable_and_goes_before_it(
     monkeypatch.setenv("FV_PLUGINS", "good")
     assert rows(fv("--plugins", "wan21", "plugins"))["fv-good"][3:5] == ["blocked", "FV111:"]
     assert [row.split("/")[0] for row in fv("--plugins", "wan21,good", "models").out.splitlines()[1:]] == [
-        "good", "wan21", "wan21", "wan21",
+        "good", "wan21", "wan21", "wan21", "wan21",
     ]  # fmt: skip
     assert fv("--plugins", "", "models").out.split() == ["MODEL", "TASKS", "SIZE", "WEIGHTS", "ABOUT"]
     blocked = fv("--plugins", "good", "generate", "a cat", "--model", "wan21/micro")
@@ -149,7 +149,7 @@ def test_show_tells_what_a_plugin_brings(fv: Fv) -> None:
     told = fv("plugins", "show", "wan21")
     assert (told.code, told.err) == (0, "")
     assert told.out.startswith("wan21  fv-wan21 0.1.0, module fv_wan21\n  location  ")
-    assert "  state     ready\n  card      wan21/micro\n" in told.out
+    assert "  state     ready\n  card      wan21/tiny\n" in told.out
 
 
 def test_show_prints_every_finding_and_the_traceback(fv: Fv, install_dists: Install) -> None:

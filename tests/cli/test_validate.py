@@ -65,11 +65,11 @@ def test_resolve_imports_what_only_other_commands_use(fv: Fv, install_dists: Ins
     """What makes probes, and what converts a published pickle."""
     package = install_dists("good") / "fv_good" / "__init__.py"
     changed = package.read_text().replace(
-        'return [derive(TINY, model_id="good/tiny", family="good")]',
-        'vae = replace(TINY.components["vae"], convert="fv_good:absent_convert")\n'
-        '    parts = {**TINY.components, "vae": vae}\n'
+        'return [derive(MICRO, model_id="good/tiny", family="good")]',
+        'vae = replace(MICRO.components["vae"], convert="fv_good:absent_convert")\n'
+        '    parts = {**MICRO.components, "vae": vae}\n'
         '    parity = {"probes": "fv_good:absent_probes"}\n'
-        '    return [derive(TINY, model_id="good/tiny", components=parts, parity=parity)]',
+        '    return [derive(MICRO, model_id="good/tiny", components=parts, parity=parity)]',
     )
     package.write_text(
         changed.replace("from fv_core import", "from dataclasses import replace\n\nfrom fv_core import")
@@ -83,10 +83,10 @@ def test_resolve_builds_the_loops(fv: Fv, install_dists: Install) -> None:
     site = install_dists("good")
     package = site / "fv_good" / "__init__.py"
     changed = package.read_text().replace(
-        'return [derive(TINY, model_id="good/tiny", family="good")]',
-        'spec = TINY.loops["denoise"]\n'
-        '    loops = {**TINY.loops, "denoise": replace(spec, params={"tempo": 1})}\n'
-        '    return [derive(TINY, model_id="good/tiny", loops=loops)]',
+        'return [derive(MICRO, model_id="good/tiny", family="good")]',
+        'spec = MICRO.loops["denoise"]\n'
+        '    loops = {**MICRO.loops, "denoise": replace(spec, params={"tempo": 1})}\n'
+        '    return [derive(MICRO, model_id="good/tiny", loops=loops)]',
     )
     package.write_text(
         changed.replace("from fv_core import", "from dataclasses import replace\n\nfrom fv_core import")
