@@ -133,14 +133,7 @@ def _traceback(finding: FvError) -> str:
 @click.pass_obj
 def new(out: Out, name: str, path: Path | None, kind: str, as_json: bool) -> None:
     """Write a plugin NAME that works and has tests, to begin from, into PATH (by default ./fv-NAME)."""
-    if skeleton.NAME.fullmatch(name) is None:
-        raise click.UsageError(
-            f"{name!r} is not a name for a plugin: a letter first, a-z and 0-9, in words that - joins."
-        )
-    if any(record.name == name for record in default_registry().records()):
-        raise click.UsageError(f"a plugin {name} is installed, and two of one name exclude each other.")
-    if (taken := skeleton.taken(name)) is not None:
-        raise click.UsageError(f"{taken} is installed, and the new plugin would replace it.")
+    skeleton.require_free(name)
     folder = Path(f"fv-{name}") if path is None else path
     files = skeleton.write(kind, name, folder)
     if as_json:

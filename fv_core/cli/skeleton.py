@@ -13,7 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import click
+
 from fv_core.errors import RequestError
+from fv_core.plugins import default_registry
 from fv_core.plugins.discovery import installed_version
 
 KINDS: Final = {"model": "echo", "interceptor": "halfskip"}
@@ -32,6 +35,20 @@ $ fv plugins check .
 $ pytest
 ```
 """
+
+
+def require_free(name: str) -> None:
+    """Raises:
+    UsageError: it is no name for a plugin, or another one would be replaced or excluded.
+    """
+    if NAME.fullmatch(name) is None:
+        raise click.UsageError(
+            f"{name!r} is not a name for a plugin: a letter first, a-z and 0-9, in words that - joins."
+        )
+    if any(record.name == name for record in default_registry().records()):
+        raise click.UsageError(f"a plugin {name} is installed, and two of one name exclude each other.")
+    if (found := taken(name)) is not None:
+        raise click.UsageError(f"{found} is installed, and the new plugin would replace it.")
 
 
 def taken(name: str) -> str | None:
