@@ -46,6 +46,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     rows = []
     tiny = [card for card in all_cards() if card.checkpoint is None]
+    tiny.sort(key=lambda card: card.recipe.method is Method.UNTRAINED)  # what can draw comes first
     untrained = [card.model_id for card in tiny if card.recipe.method is Method.UNTRAINED]
     if untrained:
         print(f"Untrained, the real classes at toy size, so what they make is noise: {', '.join(untrained)}.")
@@ -56,7 +57,9 @@ def main() -> None:
             rows.append((f"{card.model_id}: {clip.request.prompt}", clip))
     sheet = contact_sheet(rows, FOLDER / "contact-sheet.png", columns=6, scale=2, force=True)
     print(f"\nContact sheet: {sheet}")
-    print(f"Files are enlarged {SCALE}x. Next: .venv/bin/fv generate 'a red circle moving right'")
+    print(
+        f"Files are enlarged {SCALE}x. Next: .venv/bin/fv generate 'a red circle moving right on a black background'"
+    )
 
 
 if __name__ == "__main__":
