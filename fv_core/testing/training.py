@@ -54,13 +54,13 @@ def tiny_run(
     *,
     ranks: Ranks | None = None,
     card: ModelCard = CARD,
-    **settings: Mapping[str, Any],
+    **settings: Any,
 ) -> Trainer:
     """A run of four steps of two samples in `folder`, not begun. `trainer.setup.engine` is the caller's to close.
 
     Args:
         card: the model.
-        settings: keys to set by table: `train={"steps": 8}`.
+        settings: keys to set by table, `train={"steps": 8}`, or what is no table: `log=["tensorboard"]`.
     """
     tables: dict[str, Any] = {
         "model": card.model_id,
@@ -70,7 +70,7 @@ def tiny_run(
         "train": {"steps": 4, "batch": 2, "lr": 1e-2},
     }
     for name, keys in settings.items():
-        tables[name] = {**tables.get(name, {}), **keys}
+        tables[name] = {**tables.get(name, {}), **keys} if isinstance(keys, Mapping) else keys
     config = config_of(tables)
     setup = set_up(config, ranks=(ranks or Ranks()).count, card=card, source=source or LatentSource())
     return Trainer(config, setup, ranks=ranks)

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fv_core.training.tables import illegal, meant, read_table
 
@@ -176,6 +176,7 @@ class RunConfig:
             initialised, else a folder.
         method, data: tables of which `name` says whose they are; their other keys are read by these.
         train, validate, save, resume: as their types. lora: None trains whole layers.
+        log: where figures go beside `metrics.jsonl`: "tensorboard".
     """
 
     model: str
@@ -187,6 +188,7 @@ class RunConfig:
     resume: ResumeTable = ResumeTable()
     weights: str = ""
     lora: LoraTable | None = None
+    log: tuple[str, ...] = ()
 
 
 _TABLES = {
@@ -196,6 +198,7 @@ _TABLES = {
     "save": SaveTable,
     "resume": ResumeTable,
 }
+_LOGS: Final = ("tensorboard",)
 _REQUIRED = ("model", "method", "data", "save")
 
 
@@ -258,6 +261,8 @@ def config_of(document: Mapping[str, Any]) -> RunConfig:
         if name in ("model", "weights"):
             if not isinstance(value, str):
                 raise illegal(name, value, "is not text")
+        elif name == "log":
+            settled[name] = _logs(value)
         elif not isinstance(value, dict):
             raise illegal(name, value, "is not a table")
         elif name in _TABLES:
@@ -266,6 +271,12 @@ def config_of(document: Mapping[str, Any]) -> RunConfig:
         if not isinstance(settled[name].get("name"), str):
             raise illegal(f"{name}.name", settled[name].get("name"), "is not set to a text")
     return RunConfig(**settled)
+
+
+def _logs(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or any(one not in _LOGS for one in value):
+        raise illegal("log", value, "is no list of these", legal=", ".join(_LOGS))
+    return tuple(dict.fromkeys(value))
 
 
 def split(table: Mapping[str, Any], common: type[T], *, name: str) -> tuple[T, dict[str, Any]]:

@@ -10,8 +10,9 @@ from fv_core.errors import TrainError
 from fv_core.training.checkpoint import Checkpoint
 from fv_core.training.state import TrainState
 
-FREE: Final = ("save", "validate", "resume", "train.steps", "data.cache")
-"""Settings that may differ: where and how often is saved and shown, how far the run goes, where features are kept."""
+FREE: Final = ("save", "validate", "resume", "train.steps", "data.cache", "log")
+"""Settings that may differ: where and how often is saved and shown, how far the run goes, where features and figures
+go."""
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -23,6 +23,7 @@ from fv_core.training.data.opening import Data, open_data
 from fv_core.training.lora import attach
 from fv_core.training.model import TrainedModel
 from fv_core.training.tables import illegal, meant, read_table
+from fv_core.training.tensorboard import require_tensorboard
 
 METHODS: Final = {
     "finetune": "fv_core.training.methods.finetune:Finetune",
@@ -70,9 +71,11 @@ def set_up(
         source: samples to take in place of those that [data] names.
 
     Raises:
-        TrainError: FV701 a setting is not legal, FV704 the model cannot be trained so.
+        TrainError: FV701 a setting is not legal, FV704 the model cannot be trained so, FV706 a library is missing.
         FvError: the model or its weights cannot be loaded.
     """
+    if config.log:
+        require_tensorboard()
     card = card or find_card(config.model)
     if config.weights == SEED:
         card = derive(card, checkpoint=None, weights="")
@@ -111,6 +114,7 @@ def set_up(
         "data": {**_plain(data), **_plain(data_config), "digest": opened.digest},
         **{name: _plain(getattr(config, name)) for name in ("train", "validate", "save", "resume")},
         "lora": None if config.lora is None else _plain(config.lora),
+        "log": list(config.log),
         "total": total,
     }
     return Setup(

@@ -28,6 +28,7 @@ def template(method: str, *, model: str, source: str) -> str:
         "validate": (ValidateTable, {}),
     }
     lines = [f"model = {_toml(model)}", '# weights = "seed"  # begin as the model is initialised']
+    lines.append('# log = ["tensorboard"]  # figures for TensorBoard too')
     for name, (kind, given) in tables.items():
         lines += ["", f"[{name}]", *_table(kind, given)]
         if name == "data":

@@ -26,6 +26,7 @@ from fv_core.training.checkpoint import (
 from fv_core.training.config import NotFinite, Precision, RunConfig
 from fv_core.training.contract import Batch, Loss, Mean
 from fv_core.training.coverage import check_coverage
+from fv_core.training.curves import draw_curves
 from fv_core.training.data.preparing import Note
 from fv_core.training.export import write_run_model
 from fv_core.training.generators import generator_states, restore_generators
@@ -35,6 +36,7 @@ from fv_core.training.resuming import check_same, restored
 from fv_core.training.runlog import RunLog, StepTold
 from fv_core.training.setup import Setup
 from fv_core.training.state import Role, TrainState, make_role
+from fv_core.training.tensorboard import TensorBoard
 from fv_core.training.validation import make_clips
 
 Observer: TypeAlias = Callable[[StepTold], None]
@@ -102,19 +104,24 @@ class Trainer:
             check_new(self.run)
         with ExitStack() as stack:
             batches = stack.enter_context(self.batches())
-            log = stack.enter_context(self._log()) if ranks.first else None
+            logs = self._logs() if ranks.first else []
+            for log in logs:
+                stack.enter_context(log)
             last: dict[str, float] = {}
             while self.state.step < table.steps:
                 for told in self.advance(batches):
                     last = dict(told.figures)
-                    if log is not None:
+                    for log in logs:
                         log.tell(told)
+                    if ranks.first:
                         self._observer(told)
                 if self._validates():
                     self.validate()
                 cancelled = self._cancel.cancelled
                 if cancelled or self._saves():
                     self.save()
+                    if ranks.first:
+                        draw_curves(self.run)
                 if cancelled:
                     break
         self._write_model()
@@ -254,9 +261,10 @@ class Trainer:
             empty_embeds=setup.data.embeds(empty) if setup.table.caption_dropout else None,
         )
 
-    def _log(self) -> RunLog:
+    def _logs(self) -> list[RunLog | TensorBoard]:
         self.run.mkdir(parents=True, exist_ok=True)
-        return RunLog(self.run, done=self.state.step)
+        logs: list[RunLog | TensorBoard] = [RunLog(self.run, done=self.state.step)]
+        return [*logs, TensorBoard(self.run, done=self.state.step)] if self.config.log else logs
 
 
 def _cancelled(step: int) -> Cancelled:
