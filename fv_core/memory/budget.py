@@ -12,11 +12,11 @@ from fv_core.errors import ResourceError
 from fv_core.memory.claim import Claim, Tag, total
 from fv_core.memory.size import shown
 
-_NEVER: Final = {
-    "FV401": "Use a smaller size, fewer frames, offload=component on an accelerator, or allow more `memory`.",
+_REMEDIES: Final = {
+    "FV401": "Use a smaller size or fewer frames, or allow more `memory`.",
     "FV404": "Use a smaller size, fewer frames or a shorter text, or make the engine with more `cache_bytes`.",
 }
-"""What to do about a claim that can never fit, by the code of its error."""
+"""What to do about a claim that can never fit, by the code of its error, where a budget has no remedy of its own."""
 
 
 class Ticket:
@@ -40,11 +40,13 @@ class Budget:
         place: which it is, for errors: "on cpu", "of stream caches".
         capacity: bytes that all tickets together may reserve.
         never: code of the error for what can never fit, FV401 or FV404.
+        remedy: what that error advises; "": the usual of its code.
     """
 
-    def __init__(self, place: str, capacity: int, *, never: str = "FV401") -> None:
+    def __init__(self, place: str, capacity: int, *, never: str = "FV401", remedy: str = "") -> None:
         self.place = place
         self.capacity = capacity
+        self.remedy = remedy or _REMEDIES[never]
         self._never = never
         self._tickets: dict[Ticket, None] = {}  # in the order they were made
 
@@ -92,7 +94,7 @@ class Budget:
                 self._never,
                 name=what,
                 rule=f"needs {shown(needed)} {self.place}, where {shown(self.capacity)} are available",
-                remedy=_NEVER[self._never],
+                remedy=self.remedy,
             )
 
     def book(self, owner: str, claims: Sequence[Claim]) -> Ticket:

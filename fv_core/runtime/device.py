@@ -31,6 +31,8 @@ def check_device(name: str) -> None:
     Raises:
         RequestError: FV312.
     """
+    if not isinstance(name, str):
+        raise _unusable(name, "is not a device", legal="auto, cpu, cuda, cuda:N, mps")
     kind, _, index = name.partition(":")
     if kind not in ("auto", "cpu", "cuda", "mps") or (":" in name and not _is_index(kind, index)):
         raise _unusable(name, "is not a device", legal="auto, cpu, cuda, cuda:N, mps")
@@ -148,7 +150,7 @@ def _best() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def _unusable(name: str, rule: str, legal: str = "") -> RequestError:
+def _unusable(name: object, rule: str, legal: str = "") -> RequestError:
     return RequestError(
         "FV312",
         name="device",

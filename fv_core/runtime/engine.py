@@ -25,7 +25,9 @@ from fv_core.runtime.batching import MAX_BATCH, Batching, Forwards, checked_limi
 from fv_core.runtime.engine_options import (
     cache_budgets,
     checked_bytes,
+    checked_flag,
     checked_memory,
+    checked_requests,
 )
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan
@@ -70,12 +72,13 @@ class Engine:
         require_certified: run only models whose every claimed rung holds a certificate for this machine; the
             first request for a model then loads all of its weights to compare them. Fast requests are refused
             (FV606), and so are adapters and an engine with an interceptor that alters.
-        cache_bytes: the most bytes of pools of caches, by class: stream, slab_kv (both by default as much as the device
-            has), paged_kv, text_kv (a quarter of that) and feature (a sixteenth: what text encoders and the like
-            returned). What a card states that the caches of a request take is reserved before it begins: more than a
-            whole class is refused with FV404, and what does not fit beside open requests waits as for memory.
+        cache_bytes: the most bytes of pools of caches, or sizes such as "1GiB", by class: stream, slab_kv (both by
+            default as much as the device has), paged_kv, text_kv (a quarter of that; none of the four more than
+            `memory`) and feature (a sixteenth of `memory`: what text encoders and the like returned). What a card
+            states that the caches of a request take is reserved before it begins: more than a whole class is refused
+            with FV404, and what does not fit beside open requests waits as for memory.
         reuse: whether what depends on a prompt or an input alone is computed once for all requests that equal in it.
-        adapter_bytes: most that adapters may take on the device; the least recently used are dropped.
+        adapter_bytes: most that adapters may take on the device, as `memory`; the least recently used are dropped.
     """
 
     def __init__(
@@ -92,9 +95,9 @@ class Engine:
         max_batch: int = MAX_BATCH,
         gain: Gain | None = None,
         require_certified: bool = False,
-        cache_bytes: Mapping[str, int] | None = None,
+        cache_bytes: Mapping[str, int | str] | None = None,
         reuse: bool = True,
-        adapter_bytes: int = 4 * 2**30,
+        adapter_bytes: int | str = 4 * 2**30,
     ) -> None:
         self._intake = Intake(
             models,
@@ -104,15 +107,18 @@ class Engine:
             offload=offload,
             extensions=extensions,
             numerics=numerics,
-            certified=require_certified,
+            certified=checked_flag("require_certified", require_certified),
         )
         self.device = self._intake.device
         self._batching = Batching(gain=gain or Measured(self.device), limit=checked_limit(max_batch))
+        most = checked_memory(memory)
         self._adapters = AdapterPool(checked_bytes("adapter_bytes", adapter_bytes))
-        self._stores = Stores(cache_budgets(cache_bytes, self.device), reuse=reuse)
+        self._stores = Stores(
+            cache_budgets(cache_bytes, self.device, most), reuse=checked_flag("reuse", reuse)
+        )
         self._residency = Residency(
             self._intake,
-            memory=checked_memory(memory),
+            memory=most,
             batching=self._batching,
             stores=self._stores,
             adapters=self._adapters,
@@ -163,7 +169,11 @@ class Engine:
             numerics: for the requests that do not say.
             order: interleaved takes one step of each in turn, which lets compatible requests share forwards.
             cancel: cancels all of them.
+
+        Raises:
+            RequestError: FV310, something given is no request, or no order: none is started.
         """
+        requests = checked_requests(requests)
         default = self._intake.numerics(numerics)
         if order not in ("serial", "interleaved"):
             raise RequestError(

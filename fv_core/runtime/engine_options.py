@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from fv_core.cache.pool import POOLS
 from fv_core.card import ModelCard, validate
 from fv_core.errors import RequestError
 from fv_core.memory import parse_bytes
-from fv_core.request import Priority
+from fv_core.request import Priority, Request
 from fv_core.runtime.device import total_bytes
 from fv_core.runtime.instance import Offload
 
@@ -21,6 +21,9 @@ _SHARES: Final = {"stream": 1, "slab_kv": 1, "paged_kv": 4, "text_kv": 4, "featu
 """The default budget of each pool is the device's memory divided by this. The first two hold only what requests at work
 need, which memory itself bounds; the others also keep what later requests may ask for again.
 """
+
+_KEEPS_RESULTS: Final = "feature"
+"""The pool without which every request runs all the same."""
 
 
 def valid(card: ModelCard) -> ModelCard:
@@ -52,8 +55,10 @@ def by_id(cards: Sequence[ModelCard]) -> dict[str, ModelCard]:
 
 def checked_weights(weights: str | Path | None, cards: Sequence[ModelCard]) -> Path | None:
     """Raises:
-    RequestError: FV310, a folder is given and the engine is not for one model.
+    RequestError: FV310, no folder, or one is given and the engine is not for one model.
     """
+    if weights is not None and not isinstance(weights, (str, Path)):
+        raise _illegal("weights", weights, "is no path", "the folder of a model's weights")
     if weights is not None and len(cards) != 1:
         raise RequestError(
             "FV310",
@@ -66,6 +71,60 @@ def checked_weights(weights: str | Path | None, cards: Sequence[ModelCard]) -> P
     return None if weights is None else Path(weights)
 
 
+def checked_models(given: object) -> tuple[str | ModelCard, ...]:
+    """One model or several as several.
+
+    Raises:
+        RequestError: FV310, something is neither a model's id nor a card.
+    """
+    models = (
+        (given,) if isinstance(given, (str, ModelCard)) or not isinstance(given, Iterable) else tuple(given)
+    )
+    for model in models:
+        if not isinstance(model, (str, ModelCard)):
+            raise _illegal("models", model, "is no model", "ids of installed cards, or cards")
+    return models
+
+
+def checked_request(name: str, given: object) -> Request:
+    """Raises:
+    RequestError: FV310, it is something else.
+    """
+    if not isinstance(given, Request):
+        raise RequestError(
+            "FV310",
+            name=name,
+            rule=f"is of type {type(given).__name__} and no request",
+            legal="a Request",
+            remedy='Give Request(prompt="...").',
+        )
+    return given
+
+
+def checked_requests(given: object) -> tuple[Request, ...]:
+    """Raises:
+    RequestError: FV310, not several requests: refused before the first of them starts.
+    """
+    if isinstance(given, (Request, str)) or not isinstance(given, Iterable):
+        raise RequestError(
+            "FV310",
+            name="requests",
+            rule=f"are of type {type(given).__name__} and not several requests",
+            legal="a sequence of Request",
+            remedy="Give [request], or run one with `run`.",
+        )
+    return tuple(checked_request(f"requests[{index}]", one) for index, one in enumerate(given))
+
+
+def checked_flag(name: str, given: bool) -> bool:
+    """Raises:
+    RequestError: FV310, neither True nor False.
+    """
+    if not isinstance(given, bool):
+        raise _illegal(name, given, "is neither yes nor no", "True, False")
+    return given
+
+
 def checked_memory(memory: int | str | None) -> int | None:
     """Bytes of the device to use at most; None: all that it has.
 
@@ -75,13 +134,25 @@ def checked_memory(memory: int | str | None) -> int | None:
     return None if memory is None else parse_bytes(memory)
 
 
-def checked_bytes(name: str, given: int) -> int:
-    """Raises:
-    RequestError: FV310, not a number of bytes.
+def checked_bytes(name: str, given: int | str) -> int:
+    """A number of bytes, or a size such as "1GiB", as bytes.
+
+    Raises:
+        RequestError: FV310, neither.
     """
-    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise _illegal(name, given, "is no number of bytes", "a whole number from 0 up")
-    return given
+    if type(given) is int and given >= 0:
+        return given
+    try:
+        if isinstance(given, str):
+            return parse_bytes(given)
+    except RequestError as error:
+        raise _no_bytes(name, given) from error
+    raise _no_bytes(name, given)
+
+
+def _no_bytes(name: str, given: object) -> RequestError:
+    legal = "a whole number of bytes from 0 up, or a size such as 512MiB or 1GiB"
+    return _illegal(name, given, "is no number of bytes", legal)
 
 
 def checked_count(name: str, given: int) -> int:
@@ -121,7 +192,8 @@ def checked_offload(offload: str, device: torch.device) -> str:
     """Raises:
     RequestError: FV312, no way to offload, or none on this device.
     """
-    legal = ("auto", "none") if device.type == "cpu" else ("auto", "none", "component")
+    ways = ("auto", *Offload)
+    legal = tuple(way for way in ways if way != Offload.COMPONENT or device.type != "cpu")
     if offload not in legal:
         raise RequestError(
             "FV312",
@@ -130,27 +202,34 @@ def checked_offload(offload: str, device: torch.device) -> str:
             rule="moves weights between host memory and an accelerator, and there is none"
             if offload == Offload.COMPONENT
             else "is not a way to offload",
-            legal=", ".join(legal),
+            legal=", ".join(legal if offload == Offload.COMPONENT else ways),
             remedy="Leave it at auto.",
         )
     return offload
 
 
-def cache_budgets(given: Mapping[str, int] | None, device: torch.device) -> dict[str, int]:
+def cache_budgets(
+    given: Mapping[str, int | str] | None, device: torch.device, memory: int | None
+) -> dict[str, int]:
     """The most bytes of each pool, the defaults where `given` says nothing.
+
+    Args:
+        given: by pool, numbers of bytes or sizes such as "1GiB".
+        memory: most bytes of the device to use; None: all that it has.
 
     Raises:
         RequestError: FV310, no pool of caches, or no number of bytes.
     """
-    for name, most in (given or {}).items():
-        if name not in POOLS or type(most) is not int or most < 0:
-            raise RequestError(
-                "FV310",
-                name=f"cache_bytes of {name}",
-                value=most,
-                rule="is no number of bytes" if name in POOLS else "is of no pool of caches",
-                legal=f"whole numbers from 0 up, of {', '.join(POOLS)}",
-                remedy="Leave it out for the default, a share of the device's memory.",
-            )
+    given = {} if given is None else given
+    legal = ", ".join(POOLS)
+    if not isinstance(given, Mapping):
+        raise _illegal("cache_bytes", given, "is no mapping from pools to bytes", f"bytes of {legal}")
+    for name, most in given.items():
+        if name not in POOLS:
+            raise _illegal(f"cache_bytes of {name}", most, "is of no pool of caches", f"bytes of {legal}")
     total = total_bytes(device)
-    return {name: total // share for name, share in _SHARES.items()} | dict(given or {})
+    usable = total if memory is None else min(memory, total)
+    # What requests at work need is cut by the memory alone: a smaller share of it would refuse what fits.
+    budgets = {name: min(total // share, usable) for name, share in _SHARES.items()}
+    budgets[_KEEPS_RESULTS] = usable // _SHARES[_KEEPS_RESULTS]
+    return budgets | {name: checked_bytes(f"cache_bytes of {name}", most) for name, most in given.items()}

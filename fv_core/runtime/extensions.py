@@ -31,6 +31,15 @@ def enable(extensions: str | InterceptorSpec | Sequence[Extension]) -> tuple[Ena
         share a state; or something names none.
     """
     named = (extensions,) if isinstance(extensions, (str, InterceptorSpec)) else extensions
+    if not isinstance(named, Sequence):
+        raise RequestError(
+            "FV316",
+            name="extensions",
+            value=named,
+            rule="names no interceptors",
+            legal="an id or a spec, or a list of them",
+            remedy="Leave it out for none.",
+        )
     enabled = tuple(_enable(extension) for extension in named)
     ids = [one.spec.id for one in enabled]
     for ident in ids:

@@ -16,7 +16,14 @@ from fv_core.plugins.model_folder import model_folder
 from fv_core.program import LoopNode
 from fv_core.request import Numerics, Request, ResolvedRequest
 from fv_core.runtime.device import pick_device, pick_dtype
-from fv_core.runtime.engine_options import by_id, checked_offload, checked_weights, valid
+from fv_core.runtime.engine_options import (
+    by_id,
+    checked_models,
+    checked_offload,
+    checked_request,
+    checked_weights,
+    valid,
+)
 from fv_core.runtime.estimate import RunPlan, plan_run
 from fv_core.runtime.extensions import Extension, check_extensions, check_recipe, enable
 from fv_core.runtime.instance import ModelInstance, Offload
@@ -42,8 +49,10 @@ class Intake:
         numerics: Numerics | str,
         certified: bool,
     ) -> None:
-        models = (models,) if isinstance(models, (str, ModelCard)) else models
-        cards = [valid(model) if isinstance(model, ModelCard) else find_card(model) for model in models]
+        cards = [
+            valid(model) if isinstance(model, ModelCard) else find_card(model)
+            for model in checked_models(models)
+        ]
         self._cards = by_id(cards)
         self.device = pick_device(device)
         self._dtype = dtype
@@ -67,7 +76,7 @@ class Intake:
         Raises:
             FvError: it is refused.
         """
-        card = self.card(request.model)
+        card = self.card(checked_request("request", request).model)
         settled = settle(request, card, self.numerics(numerics))
         self.check_covered(settled.request)
         check_extensions(self.extensions, card, settled.request.numerics)

@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+import torch
+
 from fv_core.adapters.pool import AdapterPool
 from fv_core.card import ModelCard
 from fv_core.errors import RequestError, ResourceError
@@ -57,7 +59,7 @@ class Residency:
         adapters: AdapterPool,
     ) -> None:
         self.device = intake.device
-        self.budget = Budget(f"on {self.device}", 0)
+        self.budget = Budget(f"on {self.device}", 0, remedy=_eases(self.device))
         self._intake = intake
         self._memory = memory
         self._batching = batching
@@ -124,9 +126,13 @@ class Residency:
             ResourceError: FV401 or FV404, it can never fit; FV405, it does not fit beside the requests that are open
                 now; FV403 or FV406, a model whose weights were changed cannot be put to sleep for it.
         """
-        rooms = self._stores.reserve(owner, plan.caches, what=_told(plan))
+        claims = claims_of(plan, instance, stack)
         try:
-            claims = claims_of(plan, instance, stack)
+            rooms = self._stores.reserve(owner, plan.caches, what=_told(plan))
+        except ResourceError:
+            self._check_device(claims, what=_told(plan))
+            raise
+        try:
             return [*rooms, self._reserve(owner, claims, instance, what=_told(plan))]
         except BaseException:
             for room in rooms:
@@ -140,9 +146,8 @@ class Residency:
         Raises:
             ResourceError: FV401 or FV404, the request can never fit.
         """
+        self._check_device(claims_of(plan, instance, stack), what=_told(plan))
         self._stores.check(plan.caches, what=_told(plan))
-        now = Budget(self.budget.place, self.capacity())
-        now.check(claims_of(plan, instance, stack), what=_told(plan))
 
     def sleep(self, instance: ModelInstance, components: Sequence[str], to: SleepIn) -> None:
         """Puts loaded components, all of them where none is named, to sleep.
@@ -242,6 +247,10 @@ class Residency:
                     self._evict(one, component_id)
         return self.budget.reserve(owner, claims, what=what)
 
+    def _check_device(self, claims: Sequence[Claim], *, what: str) -> None:
+        """What fits neither the device nor a pool is refused for the device, by whose memory pools are cut."""
+        Budget(self.budget.place, self.capacity(), remedy=self.budget.remedy).check(claims, what=what)
+
     def _book_kept(self) -> None:
         self._kept.close()
         adapters = [
@@ -325,3 +334,9 @@ def _would_be_lost(instance: ModelInstance, chosen: Sequence[str]) -> ResourceEr
 
 def _told(plan: RunPlan) -> str:
     return f"{plan.request.model} at {plan.request.size}, {plan.request.frames} frames"
+
+
+def _eases(device: torch.device) -> str:
+    """What to do about a request that can never fit: on a CPU there is nowhere to move weights to."""
+    way = "a smaller dtype" if device.type == "cpu" else "offload=component"
+    return f"Use a smaller size, fewer frames, {way}, or allow more `memory`."

@@ -343,7 +343,13 @@ def test_who_stops_waiting_for_an_acceptance_is_not_served(ask: Ask, tmp_path: P
 
 
 def test_an_engine_refuses_what_it_cannot_mean(ask: Ask) -> None:
-    for options in ({"accepted": 0}, {"accepted": True}, {"every_s": -1.0}, {"every_s": float("nan")}):
+    for options in (
+        {"accepted": 0},
+        {"accepted": True},
+        {"every_s": -1.0},
+        {"every_s": float("nan")},
+        {"reuse": "no"},
+    ):
         with pytest.raises(FvError, match="FV310"):
             made(**options)
 
@@ -354,6 +360,9 @@ def test_an_engine_refuses_what_it_cannot_mean(ask: Ask) -> None:
             for terms in ({"priority": "urgent"}, {"deadline_s": -1.0}, {"deadline_s": float("inf")}):
                 with pytest.raises(FvError, match="FV310"):
                     await engine.submit(ask(), **terms)
+            wrong: Any = "a red ball"
+            with pytest.raises(FvError, match="FV310 request: is of type str"):
+                await engine.submit(wrong)
             assert await held(engine) == (0, 0, 0, 0, 0)
         async with made(memory=1000) as engine:
             with pytest.raises(FvError, match="FV401"):

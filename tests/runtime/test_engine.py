@@ -286,12 +286,46 @@ def test_absent_weights_are_told_before_a_request_is_taken(tmp_path: Path, ask: 
         ({"models": ["wan21/micro", "wan21/micro"]}, "FV310"),
         ({"models": ["wan21/micro", "wan21/t2v-1.3b"], "weights": "folder"}, "FV310"),
         ({"models": [], "weights": "folder"}, "FV310"),
+        ({"models": TINY, "weights": 5}, "FV310"),
+        ({"models": 5}, "FV310"),
+        ({"models": [5]}, "FV310"),
+        ({"device": 5}, "FV312"),
+        ({"extensions": 5}, "FV316"),
+        ({"reuse": "no"}, "FV310"),
+        ({"require_certified": "no"}, "FV310"),
+        ({"cache_bytes": 5}, "FV310"),
+        ({"cache_bytes": {"stream": "much"}}, "FV310"),
+        ({"adapter_bytes": "much"}, "FV310"),
+        ({"memory": "much"}, "FV312"),
     ],
 )
 def test_engine_options_are_checked_when_it_is_made(option: dict[str, Any], expected: str) -> None:
     with pytest.raises(FvError) as caught:
         Engine(**option)
     assert code(caught) == expected
+
+
+def test_a_way_to_offload_that_is_none_is_told_all_there_are() -> None:
+    for way, legal in (("cpu", "auto, none, component"), ("component", "auto, none")):
+        with pytest.raises(RequestError) as caught:
+            Engine(device="cpu", offload=way)  # type: ignore[arg-type]
+        assert caught.value.legal == legal
+
+
+def test_what_is_no_request_is_refused_by_its_place_before_any_starts(engine: Engine, ask: Ask) -> None:
+    wrong: Any = "a red ball"
+    for call in (engine.run, engine.plan, engine.start, engine.accept):
+        with pytest.raises(RequestError, match=r"FV310 request: is of type str and no request"):
+            call(wrong)
+    with pytest.raises(RequestError, match=r"FV310 requests\[1\]: is of type str"):
+        engine.run_many([ask(), wrong])
+    no_list: Any
+    for no_list in (ask(), wrong, 5):
+        with pytest.raises(RequestError, match=r"FV310 requests: .* not several requests"):
+            engine.run_many(no_list)
+    assert engine.counters() == NOTHING
+    assert engine.forwards() == ()
+    assert [one.ok for one in engine.run_many(iter([ask()]))] == [True]  # type: ignore[arg-type]
 
 
 def test_precision_that_is_not_the_cards_is_refused(ask: Ask) -> None:

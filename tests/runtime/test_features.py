@@ -282,6 +282,23 @@ def test_budgets_that_are_none_are_refused(given: dict[str, Any]) -> None:
     assert caught.value.code == "FV310"
 
 
+def budgets(**options: Any) -> dict[str, int]:
+    with Engine([MODEL], device="cpu", **options) as engine:
+        return {name: pool.budget for name, pool in engine.counters().pools.items()}
+
+
+def test_budgets_follow_the_memory_that_an_engine_may_use() -> None:
+    machine, given = budgets(), budgets(memory="64MiB")
+    assert machine["feature"] > 4 * 2**20
+    assert given == dict.fromkeys(machine, 2**26) | {"feature": 2**22}
+    assert budgets(memory=2**60) == machine
+
+
+def test_budgets_are_given_in_bytes_or_as_sizes() -> None:
+    assert budgets(cache_bytes={"stream": "1GiB", "text_kv": 5})["stream"] == 2**30
+    assert Engine([MODEL], device="cpu", adapter_bytes="1GiB")._adapters.limit == 2**30
+
+
 def test_a_request_that_is_open_when_weights_change_encodes_with_the_new_ones(
     engine: Engine, watch: Any, ask: Ask
 ) -> None:

@@ -10,7 +10,8 @@ RESOURCE: Final = (
     row(
         "FV401", "does not fit in memory", 4, 503, "insufficient_memory",
         "The predicted peak is more than the device has free, or than `memory` allows, even if nothing else were "
-        "there. `--dry-run` prints the figures; a smaller size, fewer frames or `--offload component` lowers them.",
+        "there. `--dry-run` prints the figures; a smaller size, fewer frames or a smaller `--dtype` lowers them, and "
+        "on an accelerator `--offload component`.",
     ),
     row(
         "FV402", "ran out of memory", 4, 503, "out_of_memory",
