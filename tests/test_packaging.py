@@ -127,7 +127,8 @@ def test_a_distribution_lists_what_it_imports(dist: Path) -> None:
     for package in packages(dist):
         for source in (dist / package).rglob("*.py"):
             # A package named as an extra is for those who install it.
-            extra = extras.get(source.relative_to(dist / package).parts[0], [])
+            folder = source.relative_to(dist / package).parts[0]
+            extra = extras.get({"training": "train"}.get(folder, folder), [])
             lines = [*project["dependencies"], *extra, project["name"]]
             declared = {canonicalize_name(Requirement(line).name) for line in lines}
             for name in imported(source) - sys.stdlib_module_names:

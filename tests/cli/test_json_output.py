@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 import jsonschema
+import numpy as np
 import pytest
+from PIL import Image
 
 from fv_core.cli.main import fv as root
 from fv_core.loop import flow_denoise
@@ -130,6 +132,11 @@ GATED = record(
 PROBLEM = record(file=TEXT, reason=TEXT)
 CHECKED = record(plugins=several(PLUGIN), ok=FLAG, findings=several(FOUND), gates=several(GATE))
 
+FILE = record(
+    file=TEXT, kept=FLAG, told=several(TEXT), frames=maybe(WHOLE), resampled=maybe(WHOLE), fps=maybe(NUMBER),
+    size=maybe(several(WHOLE)), bucket=maybe(several(WHOLE)),
+)  # fmt: skip
+BUCKET = record(frames=WHOLE, height=WHOLE, width=WHOLE, samples=WHOLE)
 SCHEMAS: dict[str, dict[str, Any]] = {
     "generate": record(clips=several(CLIP), notices=several(TEXT)),
     "generate --dry-run": PLAN,
@@ -155,6 +162,20 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "parity check --record": record(model=TEXT, path=TEXT, taps=several(TEXT)),
     "parity gate": record(ok=FLAG, models=several(record(model=TEXT, gates=several(GATED)))),
     "parity certify": record(model=TEXT, ok=FLAG, certificates=several(CERTIFICATE)),
+    "train": record(run=TEXT, steps=WHOLE, figures=mapping(NUMBER)),
+    "train --dry-run": record(
+        parameters=mapping(mapping(WHOLE)),
+        bytes=WHOLE,
+        samples=several(BUCKET),
+        samples_per_step=WHOLE,
+        steps=WHOLE,
+        epochs=NUMBER,
+        first_loss=NUMBER,
+        files=several(FILE),
+    ),
+    "train --cache-only": record(latents=WHOLE, embeds=WHOLE, found=WHOLE, notes=several(TEXT)),
+    "train --list": record(methods=several(TEXT), data=several(TEXT)),
+    "export": record(format=TEXT, path=TEXT),
     "config": record(settings=several(SETTING)),
     "env": ENV,
     "explain": record(codes=several(EXPLAINED)),
@@ -267,6 +288,22 @@ def test_documents_on_weights_are_as_their_schemas_say(tmp_path: Path) -> None:
             check(json.loads(done.stdout), f"weights {verb}")
 
 
+def test_documents_on_training_are_as_their_schemas_say(fv: Fv, work: Path) -> None:
+    check(fv("train", "--list", "--json").json, "train --list")
+    (work / "clips").mkdir()
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(work / "clips" / "one.png")
+    (work / "clips" / "one.txt").write_text("a red circle")
+    (work / "run.toml").write_text(
+        'model = "wan21/micro"\nweights = "seed"\nmethod = {name = "finetune"}\n'
+        'data = {name = "folder", path = "clips", buckets = [[1, 32, 32]], cache = "kept"}\n'
+        'train = {steps = 1, batch = 1, lr = 1e-4}\nsave = {dir = "run"}\n'
+    )
+    check(fv("train", "run.toml", "--dry-run", "--json").json, "train --dry-run")
+    check(fv("train", "run.toml", "--cache-only", "--json").json, "train --cache-only")
+    check(fv("train", "run.toml", "--json").json, "train")
+    check(fv("export", "run", "--format", "diffusers", "-o", "out", "--json").json, "export")
+
+
 def commands(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
     yield path.strip(), command
     if isinstance(command, click.Group):
@@ -282,4 +319,5 @@ def test_every_json_option_has_a_schema_and_every_schema_is_validated() -> None:
     }
     assert {name for name in SCHEMAS if name in dict(commands(root))} == offering
     tried = {name for name, _ in RUNS} | {"generate --from", "an error after clips", "weights convert"}
+    tried |= {name for name in SCHEMAS if name.startswith(("train", "export"))}
     assert SCHEMAS.keys() - tried == {f"weights {verb}" for verb in ("pull", "verify", "where")}

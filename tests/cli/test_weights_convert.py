@@ -24,7 +24,11 @@ def net(context):
     context.config()
     with torch.device("meta"):
         module = torch.nn.Linear(2, 3)
-    return context.fill(module)
+    return Net(context.fill(module))
+
+class Net:
+    def __init__(self, module):
+        self.module = module
 
 def renamed(contents):
     return {"weight": contents["w"], "bias": contents["b"]}

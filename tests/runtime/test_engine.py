@@ -207,7 +207,10 @@ def test_plan_tells_sizes_and_steps_and_loads_nothing(engine: Engine, ask: Ask) 
     plan = engine.plan(ask(steps=4, frames=9))
     assert plan.steps == 1 + 1 + 4 + 4
     assert engine.plan(ask(steps=4, frames=9, guidance=1.0)).steps == 9
-    assert plan.weights == {name: 4 * spec.parameters for name, spec in TINY.components.items()}
+    assert plan.weights == {
+        name: engine.instance("wan21/micro").component_bytes(name) for name in TINY.components
+    }
+    assert all(plan.weights[name] >= 4 * spec.parameters for name, spec in TINY.components.items())
     assert plan.peak_bytes >= sum(plan.weights.values())
     assert plan.peak_bytes_offloaded <= plan.peak_bytes
     assert engine.instance("wan21/micro").loaded == ()
@@ -217,7 +220,7 @@ def test_plan_tells_sizes_and_steps_and_loads_nothing(engine: Engine, ask: Ask) 
 def test_plan_of_a_model_whose_weights_are_absent_needs_none_of_them(ask: Ask) -> None:
     engine = Engine(["wan21/t2v-14b"], device="cpu", dtype="bfloat16")
     plan = engine.plan(Request(prompt="a ball", size=(832, 480), frames=81))
-    assert plan.weights["transformer"] == 2 * 14_288_491_584
+    assert 1 < plan.weights["transformer"] / (2 * 14_288_491_584) < 1.01  # some modules stay in float32
 
 
 def test_first_model_is_the_default_and_others_are_refused(ask: Ask) -> None:
