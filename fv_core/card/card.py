@@ -66,6 +66,28 @@ class LoopSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """The training that weights came from, so that it can be taken again.
+
+    Args:
+        parents: the models whose weights it began from, the nearest first, as `<id> <fingerprint of the files>`; ()
+            began as components are initialised.
+        data: kind of the data. data_digest: sha256 in hex of what its samples are made of.
+        command: what was typed, "" where a program began it. steps: optimizer steps that were taken.
+        seed: of all that was drawn.
+        figures: loss, lr and grad_norm of the last step of each role, as `<role>/<figure>`.
+    """
+
+    data: str
+    data_digest: str
+    steps: int
+    seed: int
+    parents: tuple[str, ...] = ()
+    command: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeSpec:
     """What the weights assume of the runtime.
 
@@ -80,6 +102,7 @@ class RecipeSpec:
         guidance: default classifier-free guidance scale, >= 1; 1 is off.
         precision: torch dtype name that the weights were made in; "" is not stated.
         consistency_required: the lowest rung of parity that the weights can be served with; "" requires none.
+        made: the training that they came from; None: it is not told.
     """
 
     assumes_loop: str
@@ -92,6 +115,7 @@ class RecipeSpec:
     guidance: float = 1.0
     precision: str = ""
     consistency_required: str = ""
+    made: Provenance | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fv_core.card import ModelCard
+from fv_core.card import ModelCard, Provenance
 from fv_core.cli.presence import Presence
 from fv_core.errors import ParityError
 from fv_core.runtime.records.ledger import rung_standing
@@ -62,7 +62,17 @@ def _recipe(card: ModelCard) -> Iterator[tuple[str, str]]:
     yield "sigmas", levels or f"{recipe.sigma_rule}, shift {recipe.shift:g}"
     yield "guidance", f"{recipe.guidance:g}"
     yield "made in", recipe.precision or "a precision that is not stated"
+    if recipe.made is not None:
+        yield from _made(recipe.made)
     yield "requires", f"parity {recipe.consistency_required}" if recipe.consistency_required else "no parity"
+
+
+def _made(made: Provenance) -> Iterator[tuple[str, str]]:
+    yield "parents", "; ".join(made.parents) or "none: it began as its components are initialised"
+    yield "data", f"{made.data}, digest {made.data_digest}"
+    yield "trained", f"{made.steps} steps, seed {made.seed}"
+    yield "command", made.command or "none: a program began it"
+    yield "figures", ", ".join(f"{name} {value:.6g}" for name, value in made.figures.items())
 
 
 def _parity(card: ModelCard) -> Iterator[tuple[str, str]]:

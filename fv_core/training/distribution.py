@@ -132,7 +132,19 @@ def _files(
 def _recipe_rows(card: ModelCard) -> list[tuple[str, object]]:
     """What a README says of how the weights were made and are to be sampled."""
     recipe = card.recipe
+    made = recipe.made
+    training: list[tuple[str, object]] = (
+        []
+        if made is None
+        else [
+            ("parents", "; ".join(made.parents) or "none"),
+            ("data", f"{made.data}, digest {made.data_digest}"),
+            ("trained", f"{made.steps} steps, seed {made.seed}"),
+            ("command", f"`{made.command}`" if made.command else "none: a program began it"),
+        ]
+    )
     return [
+        *training,
         ("method", recipe.method),
         ("loop", recipe.assumes_loop),
         ("steps", recipe.steps),

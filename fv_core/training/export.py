@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fv_core.card import Method, ModelCard
+from fv_core.card import Method, ModelCard, Provenance
 from fv_core.errors import TrainError
 from fv_core.media.atomic import refusing, unusable
 from fv_core.plugins import find_card
@@ -29,12 +29,14 @@ LORA: Final = "lora.safetensors"
 """Where a run's folder has the factors that it trains, as diffusers names them."""
 
 
-def write_run_model(run: Path, instance: ModelInstance, state: TrainState, method: str) -> Path:
+def write_run_model(
+    run: Path, instance: ModelInstance, state: TrainState, method: str, made: Provenance | None = None
+) -> Path:
     """Writes the model that a run has come to into its folder, the averaged weights where the run keeps an average."""
     summary = f"{base_of(instance.card)} after {state.step} steps of {method}"
     with averaged(state):
         _write_run_factors(run / LORA, instance)
-        return write_model_folder(run / "model", instance, summary=summary)
+        return write_model_folder(run / "model", instance, summary=summary, made=made)
 
 
 def export_lora(run: str, output: Path, *, comfy: bool) -> Path:
@@ -102,11 +104,19 @@ def export_model(run: str, output: Path, *, dtype: str) -> Path:
 
 
 def write_model_folder(
-    folder: Path, instance: ModelInstance, *, summary: str, dtype: torch.dtype = torch.float32
+    folder: Path,
+    instance: ModelInstance,
+    *,
+    summary: str,
+    dtype: torch.dtype = torch.float32,
+    made: Provenance | None = None,
 ) -> Path:
     """Writes an instance as a folder that diffusers reads, and that is a model (`fv generate --model FOLDER`).
 
     What was there is replaced once the new one is whole and has been read back equal.
+
+    Args:
+        made: the training that the weights came from; None: as the card tells.
 
     Raises:
         TrainError: FV707, it is not read back as it was written.
@@ -124,7 +134,10 @@ def write_model_folder(
             )
             for companion in spec.subfolders[1:]:
                 _copy_companion(companion, component, instance.folder, temporary)
-        recipe = replace(card.recipe, method=_method(card), precision=str(dtype).removeprefix("torch."))
+        precision = str(dtype).removeprefix("torch.")
+        recipe = replace(
+            card.recipe, method=_method(card), precision=precision, made=made or card.recipe.made
+        )
         write_model(temporary, ModelFolder(base=base_of(card), recipe=recipe, summary=summary))
         check_model_folder(temporary, instance, dtype)
         if folder.exists():

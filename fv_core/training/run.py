@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,9 +47,24 @@ def train(
         setup = set_up(config, ranks=ranks.count, folder=file.parent)
         with setup.engine:
             prepare_data(setup.data, Path(config.save.dir), ranks, note or (lambda text: None))
-            return Trainer(config, setup, ranks=ranks, observer=observer, note=note, cancel=cancel).fit(
-                resume
+            trainer = Trainer(
+                config,
+                setup,
+                ranks=ranks,
+                observer=observer,
+                note=note,
+                cancel=cancel,
+                command=_command(file, overrides, resume),
             )
+            return trainer.fit(resume)
+
+
+def _command(file: Path, overrides: Mapping[str, Any] | Sequence[str], resume: str | None) -> str:
+    """What is typed to have this training."""
+    if isinstance(overrides, Mapping):
+        overrides = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+    ending = () if resume is None else ("--resume", resume)
+    return shlex.join(["fv", "train", str(file), *overrides, *ending])
 
 
 def plan(path: str | Path, *, overrides: Mapping[str, Any] | Sequence[str] = ()) -> TrainPlan:

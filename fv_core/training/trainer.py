@@ -31,6 +31,7 @@ from fv_core.training.data.preparing import Note
 from fv_core.training.export import write_run_model
 from fv_core.training.generators import generator_states, restore_generators
 from fv_core.training.maths import learning_rate
+from fv_core.training.provenance import provenance
 from fv_core.training.ranks import Ranks
 from fv_core.training.resuming import check_same, restored
 from fv_core.training.runlog import RunLog, StepTold
@@ -59,6 +60,7 @@ class Trainer:
         ranks: the processes that share it.
         observer: is told each step. note: is told in a sentence what a resumed run does otherwise than before.
         cancel: ends the run after the step at work.
+        command: what was typed to begin it, for the recipe of its model.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Trainer:
         ranks: Ranks | None = None,
         observer: Observer | None = None,
         note: Note | None = None,
+        command: str = "",
         cancel: CancelScope | None = None,
     ) -> None:
         self.config = config
@@ -86,6 +89,7 @@ class Trainer:
             }
         )
         self._covered: set[str] = set()
+        self._command = command
 
     def fit(self, resume: str | None = None) -> RunResult:
         """Trains to the last step, from the first one or from a checkpoint.
@@ -147,7 +151,8 @@ class Trainer:
         trained = {name for role in self.setup.method.roles().values() for name in role}
         instance.weights_changed(*trained)  # torch does not count what a fused optimizer writes
         if self.ranks.first:
-            write_run_model(self.run, instance, self.state, str(self.config.method["name"]))
+            made = provenance(self.setup, self.run, steps=self.state.step, command=self._command)
+            write_run_model(self.run, instance, self.state, str(self.config.method["name"]), made)
         self.ranks.wait()
 
     def validate(self) -> None:

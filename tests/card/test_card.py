@@ -106,6 +106,8 @@ CHANGES: dict[str, Any] = {
     "defaults": Defaults(frames=5),
     "limits": Limits(steps=(1, 20)),
     "params": {},
+    "weights": "package:folder",
+    "caches": "module:attr",
 }
 
 

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 import fv_core.training.distribution as distribution
+from fv_core.card import Provenance
 from fv_core.cli.export import export
 from fv_core.cli.output import Out
 from fv_core.errors import TrainError
@@ -27,15 +28,18 @@ from fv_core.weights.store import locate
 
 CLIPS = """
 import hashlib, json, sys, torch
-from fv_core import Engine, Request
+from fv_core import Engine, OutputSpec, Request
 from fv_core.plugins import find_card
 torch.set_num_threads(1)
 told = {}
 for name in sys.argv[1:]:
     card = find_card(name)
     with Engine([card], device="cpu") as engine:
-        request = Request(prompt="a red circle", model=card.model_id, seed=3, size=(16, 16), frames=5, steps=2)
-        told[name] = hashlib.sha256(engine.run(request).frames.tobytes()).hexdigest()
+        request = Request(prompt="a red circle", model=card.model_id, seed=3, size=(16, 16), frames=5, steps=2,
+                          output=OutputSpec(keep=("latent",)))
+        clip = engine.run(request)
+    made = clip.frames.tobytes() + clip.tensors["latent"].numpy().tobytes()
+    told[name] = hashlib.sha256(made).hexdigest()
 print(json.dumps(told))
 """
 
@@ -51,7 +55,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with torch.no_grad():
         for parameter in instance.component("transformer").module.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.05)
-    write_model_folder(folder, instance, summary="wan21/tiny after 2 steps of finetune")
+    made = Provenance(data="shapes", data_digest="0" * 64, steps=2, seed=5, command="fv train a.toml")
+    write_model_folder(folder, instance, summary="wan21/tiny after 2 steps of finetune", made=made)
     yield folder.parent
     instance.close()
 
@@ -86,6 +91,7 @@ def test_weights_are_bf16_and_the_readme_has_the_recipe(run: Path, tmp_path: Pat
     assert {tensor.dtype for tensor in load_file(file).values()} == {torch.bfloat16}
     readme = (folder / "README.md").read_text()
     assert "| precision | bfloat16 |" in readme and "wan21/tiny after 2 steps of finetune." in readme
+    assert "| trained | 2 steps, seed 5 |" in readme and "`fv train a.toml`" in readme
     assert "@" not in readme and "fv-wan21~=0.1.0" in (folder / "pyproject.toml").read_text()
 
 
