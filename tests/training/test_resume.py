@@ -220,7 +220,9 @@ def test_the_model_is_written_once_at_the_end(make: Make, monkeypatch: pytest.Mo
     """Writing it loads components that are not trained, which a run of a large model must not do at each checkpoint."""
     written: list[int] = []
     monkeypatch.setattr(
-        trainer_module, "write_run_model", lambda run, instance, state, method: written.append(state.step)
+        trainer_module,
+        "write_run_model",
+        lambda run, instance, state, method, made: written.append(made.steps),
     )
     make(train={"steps": 3}, save={"every": 1}).fit()
     assert written == [3]
