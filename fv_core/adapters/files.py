@@ -89,7 +89,11 @@ def find(path: str) -> AdapterFile:
     tensors, config = given / _TENSORS if given.is_dir() else given, folder / _CONFIG
     if not tensors.is_file():
         rule = f"holds no {_TENSORS}" if given.is_dir() else "is not a file or folder that exists"
-        raise unreadable(path, rule, "Give the path of a safetensors file, or of a folder that peft saved.")
+        raise unreadable(
+            path,
+            rule,
+            "Give the path of a safetensors file, or of a folder that peft saved: --lora PATH[:SCALE].",
+        )
     belongs = tensors.name == _TENSORS and config.is_file()
     return AdapterFile(path=path, tensors=tensors, config=config if belongs else None)
 

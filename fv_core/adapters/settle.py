@@ -49,7 +49,7 @@ def _settled(given: Adapter) -> UsedAdapter:
             scale,
             "is no finite number",
             "any, 1 as it was trained",
-            "Correct it.",
+            "Correct it; on the command line the form is PATH[:SCALE].",
         )
     found = find(given.path).sha256()
     if given.sha256 not in ("", found):

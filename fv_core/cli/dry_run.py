@@ -24,13 +24,19 @@ _UNSTATED = "not stated"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The prediction for one clip, and the machine it is for. Memory in bytes."""
+    """The prediction for one clip, and the machine it is for. Memory in bytes.
+
+    Args:
+        free_bytes: what the run may use.
+        limited: whether that is what `--memory` says, rather than what the device has.
+    """
 
     asked: Asked
     run: RunPlan
     device: str
     dtype: str
     free_bytes: int
+    limited: bool
     max_batch: int
     folder: Path | None
     missing: str | None
@@ -39,10 +45,18 @@ class _Plan:
     def fits(self, needed: int) -> bool:
         return needed <= self.free_bytes
 
+    @property
+    def runs(self) -> bool:
+        """Whether one clip fits as it would run here."""
+        one_at_a_time = self.run.offload == "component"
+        return self.fits(self.run.peak_bytes_offloaded if one_at_a_time else self.run.peak_bytes)
 
-def tell_plan(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> None:
-    """Raises:
-    FvError: the device, precision or offload mode is not usable here.
+
+def tell_plan(asked: Asked, files: Sequence[Target], options: Options, out: Out) -> bool:
+    """Whether a clip would fit.
+
+    Raises:
+        FvError: the device, precision or offload mode is not usable here.
     """
     plan = _plan(asked, files, options)
     if options.as_json:
@@ -53,6 +67,7 @@ def tell_plan(asked: Asked, files: Sequence[Target], options: Options, out: Out)
         out.lines("", *_memory(plan))
     for sentence in (*overruled(asked, options), *plan.run.request.adjusted):
         out.notice(sentence)
+    return plan.runs
 
 
 def _plan(asked: Asked, files: Sequence[Target], options: Options) -> _Plan:
@@ -74,7 +89,8 @@ def _plan(asked: Asked, files: Sequence[Target], options: Options) -> _Plan:
             run=engine.plan(asked.requests[0]),
             device=str(engine.device),
             dtype=str(pick_dtype(asked.dtype, asked.card, engine.device)).removeprefix("torch."),
-            free_bytes=engine.capacity(),
+            free_bytes=(free := engine.capacity()),
+            limited=free == options.memory,
             max_batch=options.max_batch,
             folder=folder,
             missing=missing,
@@ -138,6 +154,8 @@ def _components(run: RunPlan) -> list[tuple[str, str, str]]:
 
 
 def _memory(plan: _Plan) -> Iterator[str]:
+    if len(plan.outputs) > 1:
+        yield f"for one clip of {len(plan.outputs)}; more of them run at a time where they fit"
     if plan.run.adapter_bytes:
         yield f"{'loras':<20} {human_bytes(plan.run.adapter_bytes):>10}"
     modes = {
@@ -151,7 +169,8 @@ def _memory(plan: _Plan) -> Iterator[str]:
     if used := {name: size for name, size in plan.run.caches.items() if size}:
         told = ", ".join(f"{name} {human_bytes(size)}" for name, size in used.items())
         yield f"{'caches, in both':<20} {told}"
-    yield f"{f'free on {plan.device}':<20} {human_bytes(plan.free_bytes):>10}"
+    free = f"{'allowed' if plan.limited else 'free'} on {plan.device}"
+    yield f"{free:<20} {human_bytes(plan.free_bytes):>10}"
     unable = "  (one at a time needs an accelerator)" if plan.device == "cpu" else ""
     yield f"{'rows of a forward':<20} {plan.max_batch:>10}"
     yield f"{'offload':<20} {plan.run.offload:>10}{unable}"
@@ -177,6 +196,7 @@ def _document(plan: _Plan) -> dict[str, object]:
         "peak_bytes": run.peak_bytes,
         "peak_bytes_offloaded": run.peak_bytes_offloaded,
         "free_bytes": plan.free_bytes,
+        "fits": plan.runs,
         "offload": run.offload,
         "max_batch": plan.max_batch,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
@@ -16,11 +16,13 @@ from fv_core.cli.options import Options
 from fv_core.cli.output import Out
 from fv_core.cli.settings import ConfiguredCommand
 from fv_core.cli.sources import sources
+from fv_core.errors import CODES
 from fv_core.plugins import record_of
 from fv_core.request import TaskType
 
 _once = partial(click.option, allow_from_autoenv=False)  # makes sense for one run: no variable, no setting
 _path = click.Path(path_type=Path)
+_NEVER_FITS: Final = "FV401"
 
 
 @click.command(cls=ConfiguredCommand)
@@ -40,7 +42,7 @@ _path = click.Path(path_type=Path)
 @click.option(
     "--n",
     "n",
-    type=click.IntRange(1, 1000),
+    type=values.Whole(1, 1000),
     default=1,
     metavar="N",
     help="Number of clips, of seeds SEED, SEED+1, ...",
@@ -68,7 +70,7 @@ _path = click.Path(path_type=Path)
 )
 @click.option(
     "--max-batch",
-    type=click.IntRange(1, 256),
+    type=values.Whole(1, 256),
     default=16,
     metavar="N",
     help="Rows that one forward has at most; 1 lets no calls share one.",
@@ -107,7 +109,11 @@ _path = click.Path(path_type=Path)
 @click.option(
     "--sidecar", is_flag=True, help="Also write OUTPUT.json: all that --from needs, prompt included."
 )
-@_once("--dry-run", is_flag=True, help="Print the plan and its memory; load nothing.")
+@_once(
+    "--dry-run",
+    is_flag=True,
+    help="Print the plan and its memory; load nothing. Exits with 4 where it does not fit.",
+)
 @_once("--force", is_flag=True, help="Replace what is at the output.")
 @_once(
     "--output", "-o", type=_path, metavar="FILE",
@@ -126,7 +132,8 @@ def generate(ctx: click.Context, /, **given: Any) -> None:
     flags = frozenset(name for name in given if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE)
     options = Options(**given, folder=_folder(), flags=flags, sources=sources(ctx))
     options.check()
-    _generate(options, ctx.ensure_object(Out))
+    if not _generate(options, ctx.ensure_object(Out)):
+        ctx.exit(CODES[_NEVER_FITS].exit_code)  # as the run would
 
 
 def _folder() -> Path:
@@ -136,7 +143,8 @@ def _folder() -> Path:
         return Path()
 
 
-def _generate(options: Options, out: Out) -> None:
+def _generate(options: Options, out: Out) -> bool:
+    """Whether the run was made or, of a plan, whether it could be."""
     # Late, and in this order: what is checked cheaply is refused before anything heavy loads.
     from fv_core.cli.asked import asked
     from fv_core.cli.targets import targets
@@ -149,8 +157,8 @@ def _generate(options: Options, out: Out) -> None:
     if options.dry_run:
         from fv_core.cli.dry_run import tell_plan
 
-        tell_plan(wanted, files, options, out)
-        return
+        return tell_plan(wanted, files, options, out)
     from fv_core.cli.making import make
 
     make(wanted, files, options, out)
+    return True

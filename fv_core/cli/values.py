@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 
 import click
 
@@ -12,6 +13,12 @@ from fv_core.card import ModelCard, ParamRule
 from fv_core.errors import RequestError
 from fv_core.memory import parse_bytes
 from fv_core.request import Adapter
+
+
+class Whole(click.IntRange):
+    """A whole number within limits, named in words: click's own says "integer range"."""
+
+    name = "whole number"
 
 
 def size(text: str) -> tuple[int, int]:
@@ -67,10 +74,21 @@ def memory(given: str | int) -> int:
 def adapter(text: str) -> Adapter:
     """`FILE` or `FILE:0.8`, a LoRA and its scale; what follows the last colon is the scale if it is a number."""
     path, colon, scale = text.rpartition(":")
-    try:
-        return Adapter(path=path, scale=float(scale)) if colon and path else Adapter(path=text)
-    except ValueError:
+    if not text or (colon and not path):
+        raise _no_adapter(text, "names no file")
+    if not colon:
         return Adapter(path=text)
+    try:
+        return Adapter(path=path, scale=float(scale))
+    except ValueError:
+        if Path(path).exists() and not Path(text).exists():
+            raise _no_adapter(text, f"{scale!r} is no scale") from None
+        return Adapter(path=text)
+
+
+def _no_adapter(text: str, rule: str) -> click.BadParameter:
+    told = f"{text!r}: {rule}; the form is PATH[:SCALE], such as style.safetensors:0.8."
+    return click.BadParameter(told, param_hint="'--lora'")
 
 
 def settings(given: Sequence[str], card: ModelCard) -> dict[str, float | int | str | bool]:

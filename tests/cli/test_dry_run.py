@@ -26,6 +26,7 @@ def nothing_loads(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError(f"{component} was loaded")
 
     monkeypatch.setattr(ModelInstance, "component", refuse)
+    monkeypatch.setattr("fv_core.runtime.residency.free_bytes", lambda device: 10**15)
 
 
 def test_a_plan_needs_no_weights(fv: Fv, work: Path) -> None:
@@ -88,9 +89,34 @@ def test_a_plan_counts_adapters(fv: Fv, work: Path) -> None:
 
 
 def test_a_plan_says_what_does_not_fit(fv: Fv, monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, marks in ((10**15, 0), (11_800_000, 2)):
+    flags = ("generate", "a cat", "--device", "cpu", "--dry-run")
+    for free, marks, code in ((10**15, 0, 0), (11_800_000, 2, 4)):
         monkeypatch.setattr("fv_core.runtime.residency.free_bytes", lambda device, free=free: free)
-        assert fv("generate", "a cat", "--device", "cpu", "--dry-run").out.count("(does not fit)") == marks
+        told = fv(*flags)
+        assert (told.out.count("(does not fit)"), told.code, told.err) == (marks, code, "")
+        document = fv(*flags, "--json")
+        assert (document.json["fits"], document.code) == (code == 0, code)
+
+
+def test_a_plan_fits_exactly_what_a_run_is_let_into(fv: Fv) -> None:
+    flags = ("generate", "a cat", "--device", "cpu", "--dry-run", "--json", "--memory")
+    peak = fv(*flags, "1GiB").json["peak_bytes"]
+    assert [fv(*flags, size).code for size in (peak, peak - 1)] == [0, 4]
+
+
+def test_a_plan_tells_memory_that_is_allowed_from_memory_that_is_free(
+    fv: Fv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ("generate", "a cat", "--device", "cpu", "--dry-run", "--memory", "8GiB")
+    assert "allowed on cpu          8.0 GiB\n" in fv(*flags).out
+    monkeypatch.setattr("fv_core.runtime.residency.free_bytes", lambda device: 2**32)
+    assert "free on cpu             4.0 GiB\n" in fv(*flags).out
+
+
+def test_a_plan_of_several_clips_says_that_its_memory_is_for_one(fv: Fv) -> None:
+    flags = ("generate", "a cat", "--device", "cpu", "--dry-run")
+    assert "for one clip of 8" in fv(*flags, "--n", "8").out
+    assert "for one clip" not in fv(*flags).out
 
 
 def test_a_plan_is_refused_as_the_run_would_be(fv: Fv, work: Path) -> None:

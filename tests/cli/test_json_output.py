@@ -87,7 +87,7 @@ BOUND = record(path=TEXT, sha256=TEXT, scale=NUMBER, layers=mapping(WHOLE), alph
 PLAN = record(
     request=REQUEST, seeds=several(WHOLE), outputs=several(TEXT), device=TEXT, dtype=TEXT, steps=WHOLE,
     weights=maybe(TEXT), weights_missing=maybe(TEXT), weight_bytes=mapping(WHOLE), working_bytes=mapping(maybe(WHOLE)),
-    cache_bytes=mapping(WHOLE), peak_bytes=WHOLE, peak_bytes_offloaded=WHOLE, free_bytes=WHOLE, offload=TEXT,
+    cache_bytes=mapping(WHOLE), peak_bytes=WHOLE, peak_bytes_offloaded=WHOLE, free_bytes=WHOLE, fits=FLAG, offload=TEXT,
     adapters=several(BOUND), adapter_bytes=WHOLE, max_batch=WHOLE, seconds=maybe(NUMBER),
 )  # fmt: skip
 ENVIRONMENT = record(
