@@ -188,7 +188,7 @@ class Mix:
         )
         assert all(room.reserved() == 0 for room in engine._engine._stores.rooms.values())
         assert engine._dispatcher.entries == () and engine._jobs == {} and engine._left == set()
-        assert [path.name for path in self.folder.iterdir()] == [".lock"]
+        assert sorted(path.name for path in self.folder.iterdir()) == [".fv-jobs", ".lock"]
 
     def measure(self) -> None:
         gc.collect()

@@ -99,7 +99,7 @@ def check_chunks(folder: Path) -> int:
 def check(folder: Path, expected: dict[str, str]) -> int:
     assert {path.name: path.read_text() for path in (folder / "done").iterdir()} == expected
     assert JobStore(folder / "jobs").jobs() == ()
-    assert sorted(path.name for path in (folder / "jobs").iterdir()) == [".lock"]
+    assert sorted(path.name for path in (folder / "jobs").iterdir()) == [".fv-jobs", ".lock"]
     return check_chunks(folder)
 
 

@@ -246,7 +246,7 @@ def test_what_was_agreed_holds_after_a_restart(ask: Ask, tmp_path: Path) -> None
             for job in taken:
                 job.cancel()
             await engine.drain()
-        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".fv-jobs", ".lock"]
 
     asyncio.run(main())
 

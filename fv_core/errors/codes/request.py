@@ -79,7 +79,8 @@ REQUEST: Final = (
     row(
         "FV315", "output path is not usable", 2, 400, "invalid_output",
         "The output exists (`--force` replaces it), its folder is missing or not writable, or its suffix names "
-        "no format that fv writes.",
+        "no format that fv writes. Or a folder for stored jobs holds other files: an engine removes what a crash left "
+        "half written there, so it takes only a folder that is new, empty or a store already.",
     ),
     row(
         "FV316", "setting is not legal", 2, 400, "invalid_setting",

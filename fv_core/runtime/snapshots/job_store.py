@@ -1,17 +1,19 @@
 """Accepted jobs on disk: the newest snapshots of each and what it has emitted, so that a crash loses neither.
 
+    <folder>/.fv-jobs                               says that the folder is a store
     <folder>/.lock                                  held by the engine that uses the folder
     <folder>/<job>/terms.json                       what it was accepted on
     <folder>/<job>/snapshot-00000007.safetensors    the newest ones, each whole or absent; the first one accepts the job
     <folder>/<job>/emitted-video-00000003.npy       once each, whatever was run twice
 
-A job's folder is there from its acceptance to its end.
+A job's folder is there from its acceptance to its end. Nothing is removed but what has such a name: a folder may hold
+what others put there.
 """
 
 from __future__ import annotations
 
 import io
-import shutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from fv_core.errors import RunError
-from fv_core.media.atomic import refusing, write_files
+from fv_core.media.atomic import refusing, unusable, write_files
 from fv_core.runtime.snapshots.folder_lock import FolderLock
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 from fv_core.runtime.snapshots.terms import Terms
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 
 KEPT: Final = 2
 """Snapshots that are kept of a job: should the newest be damaged, the one before it is gone back to."""
+
+MARKER: Final = ".fv-jobs"
+_JOB: Final = re.compile(r"\.?r[0-9]+-[0-9a-f]{6}")
+_SNAPSHOT: Final = re.compile(r"snapshot-[0-9]{8,}\.safetensors")
+_HALF: Final = re.compile(r"\.fv-[0-9a-f]{16}\.tmp")
+_FILE: Final = re.compile(rf"terms\.json|{_SNAPSHOT.pattern}|emitted-[a-z]+-[0-9]{{8,}}\.npy|{_HALF.pattern}")
 
 
 class JobStore:
@@ -44,15 +52,31 @@ class JobStore:
         """Keeps every other engine out, and clears away what a crash left half written.
 
         Raises:
-            ResourceError: FV411, another engine uses the folder. RequestError: FV315, it cannot be written.
+            ResourceError: FV411, another engine uses the folder. RequestError: FV315, it cannot be written, or holds
+                what no store holds.
         """
         with refusing(self.folder):
+            self._require_ours()
             self._lock = FolderLock(self.folder)
+            (self.folder / MARKER).touch()
             for folder in self.folder.iterdir():
-                if folder.is_dir() and not _accepted(folder):
-                    shutil.rmtree(folder)
-            for partial in self.folder.glob("*/.*"):
-                partial.unlink()
+                if not _is_folder(folder) or not _JOB.fullmatch(folder.name):
+                    continue
+                if _accepted(folder):
+                    _remove(folder, _HALF)
+                else:
+                    _remove_folder(folder)
+
+    def _require_ours(self) -> None:
+        if (self.folder / MARKER).exists():
+            return
+        for path in self.folder.iterdir():  # new, or of a store from before there were markers
+            if path.name != ".lock" and not _made_here(path):
+                raise unusable(
+                    self.folder,
+                    f"holds {path.name!r} and is no store of jobs",
+                    "Choose a folder that is new or empty, or that is a store already.",
+                )
 
     def close(self) -> None:
         """Lets other engines in."""
@@ -142,10 +166,10 @@ class JobStore:
         with refusing(folder):
             if folder.exists():
                 folder.rename(ended)
-                shutil.rmtree(ended)
+                _remove_folder(ended)
 
     def _snapshots(self, job: str) -> list[Path]:
-        return sorted((self.folder / job).glob("snapshot-*.safetensors"))
+        return _snapshots(self.folder / job)
 
     def _part(self, job: str, artifact: str, index: int) -> Path:
         return self.folder / job / f"emitted-{artifact}-{index:08}.npy"
@@ -153,7 +177,38 @@ class JobStore:
 
 def _accepted(folder: Path) -> bool:
     """Whether it is a job's: not one that was forgotten, or whose submitter was never told that it was accepted."""
-    return not folder.name.startswith(".") and any(folder.glob("snapshot-*"))
+    return not folder.name.startswith(".") and _is_folder(folder) and bool(_snapshots(folder))
+
+
+def _snapshots(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("snapshot-*") if _SNAPSHOT.fullmatch(path.name))
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is one itself: what a link leads to is not the store's."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def _made_here(path: Path) -> bool:
+    """Whether it is a job's folder, also one that is begun or being forgotten, with nothing else in it."""
+    return (
+        _is_folder(path)
+        and _JOB.fullmatch(path.name) is not None
+        and all(_FILE.fullmatch(one.name) for one in path.iterdir())
+    )
+
+
+def _remove(folder: Path, names: re.Pattern[str]) -> None:
+    for path in folder.iterdir():
+        if names.fullmatch(path.name) and (path.is_symlink() or path.is_file()):
+            path.unlink()
+
+
+def _remove_folder(folder: Path) -> None:
+    """Removes the folder of a job, unless somebody else's files are left in it."""
+    _remove(folder, _FILE)
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _unusable(path: Path, rule: str) -> RunError:

@@ -19,6 +19,8 @@ from fv_core.runtime.snapshots.terms import Terms
 
 TERMS = Terms(priority=Priority.BATCH, accepted=5.0, deadline=7.5)
 
+JOB = "r1-0123ab"
+
 
 @pytest.fixture
 def taken(engine: Engine, ask: Callable[..., Request]) -> RequestSnapshot:
@@ -31,40 +33,40 @@ def names(store: JobStore, job: str) -> list[str]:
 
 def test_terms_and_the_newest_two_snapshots_are_kept(tmp_path: Path, taken: RequestSnapshot) -> None:
     store = JobStore(tmp_path)
-    store.accept("r1", TERMS, taken)
-    assert store.terms("r1") == TERMS
+    store.accept(JOB, TERMS, taken)
+    assert store.terms(JOB) == TERMS
     for _ in range(3):
-        store.put("r1", taken)
-    assert names(store, "r1") == [
+        store.put(JOB, taken)
+    assert names(store, JOB) == [
         "snapshot-00000002.safetensors",
         "snapshot-00000003.safetensors",
         "terms.json",
     ]
-    assert store.newest("r1").header == taken.header
+    assert store.newest(JOB).header == taken.header
 
 
 def test_a_damaged_snapshot_costs_the_steps_since_the_one_before(
     tmp_path: Path, taken: RequestSnapshot
 ) -> None:
     store = JobStore(tmp_path)
-    store.accept("r1", TERMS, taken)
-    store.put("r1", taken)
-    newest = tmp_path / "r1" / "snapshot-00000001.safetensors"
+    store.accept(JOB, TERMS, taken)
+    store.put(JOB, taken)
+    newest = tmp_path / JOB / "snapshot-00000001.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1])
-    assert store.newest("r1").header == taken.header
-    (tmp_path / "r1" / "snapshot-00000000.safetensors").write_bytes(b"")
+    assert store.newest(JOB).header == taken.header
+    (tmp_path / JOB / "snapshot-00000000.safetensors").write_bytes(b"")
     with pytest.raises(FvError, match="FV504"):
-        store.newest("r1")
+        store.newest(JOB)
 
 
 def test_a_snapshot_of_another_version_is_refused_by_its_number(
     tmp_path: Path, taken: RequestSnapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = JobStore(tmp_path)
-    store.accept("r1", TERMS, taken)
+    store.accept(JOB, TERMS, taken)
     monkeypatch.setattr(snapshots, "FORMAT", snapshots.FORMAT + 1)
     with pytest.raises(FvError, match=r"FV504 snapshot format '2'"):
-        store.newest("r1")
+        store.newest(JOB)
 
 
 @pytest.mark.parametrize("text", [None, b"", b"[]", b'{"priority": "urgent", "accepted": 1.0}'])
@@ -72,27 +74,73 @@ def test_terms_that_cannot_be_read_are_told(
     text: bytes | None, tmp_path: Path, taken: RequestSnapshot
 ) -> None:
     store = JobStore(tmp_path)
-    store.accept("r1", TERMS, taken)
-    path = tmp_path / "r1" / "terms.json"
+    store.accept(JOB, TERMS, taken)
+    path = tmp_path / JOB / "terms.json"
     path.unlink() if text is None else path.write_bytes(text)
     with pytest.raises(FvError, match="FV504"):
-        store.terms("r1")
+        store.terms(JOB)
 
 
 def test_what_a_crash_left_half_done_is_cleared_away(tmp_path: Path, taken: RequestSnapshot) -> None:
     """Killed while accepting, while writing a snapshot, and while forgetting."""
     store = JobStore(tmp_path)
-    store.accept("kept", TERMS, taken)
-    (tmp_path / "kept" / ".fv-00.tmp").write_bytes(b"half")
-    (tmp_path / "accepting").mkdir()
-    (tmp_path / "accepting" / "terms.json").write_bytes(TERMS.to_json())
-    store.accept("forgotten", TERMS, taken)
-    (tmp_path / "forgotten").rename(tmp_path / ".forgotten")
-    assert store.jobs() == ("kept",)
+    store.accept(JOB, TERMS, taken)
+    (tmp_path / JOB / ".fv-0123456789abcdef.tmp").write_bytes(b"half")
+    (tmp_path / "r2-0123ab").mkdir()
+    (tmp_path / "r2-0123ab" / "terms.json").write_bytes(TERMS.to_json())
+    store.accept("r3-0123ab", TERMS, taken)
+    (tmp_path / "r3-0123ab").rename(tmp_path / ".r3-0123ab")
+    assert store.jobs() == (JOB,)
     store.claim()
     store.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "kept"]
-    assert names(store, "kept") == ["snapshot-00000000.safetensors", "terms.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".fv-jobs", ".lock", JOB]
+    assert names(store, JOB) == ["snapshot-00000000.safetensors", "terms.json"]
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "thesis/chapter.tex",
+        "checkpoint/.env",
+        "checkpoint/snapshot-00000001.safetensors",
+        "notes.txt",
+        f"{JOB}/notes.txt",
+        f".{JOB}/snapshot-old.safetensors",
+    ],
+)
+def test_a_folder_that_holds_anything_else_is_refused_as_it_is(file: str, tmp_path: Path) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("years of work")
+    before = tree(tmp_path)
+    with pytest.raises(RequestError, match=r"FV315.*is no store of jobs.*new or empty"):
+        JobStore(tmp_path).claim()
+    assert tree(tmp_path) == before
+
+
+def test_what_others_put_into_a_store_stays(tmp_path: Path, taken: RequestSnapshot) -> None:
+    store, other = JobStore(tmp_path / "jobs"), tmp_path / "other"
+    store.claim()
+    store.close()
+    other.mkdir()
+    (other / "terms.json").write_text("not ours")
+    folder = tmp_path / "jobs"
+    (folder / JOB).symlink_to(other)
+    (folder / "link").symlink_to(other)
+    for file in ("thesis/.env", "r2-0123ab/notes.txt", ".r3-0123ab/.env", "notes.txt"):
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text("years of work")
+    store.accept("r4-0123ab", TERMS, taken)
+    (folder / "r4-0123ab" / ".env").write_text("theirs")
+    before = tree(tmp_path)
+    store.claim()
+    assert store.jobs() == ("r4-0123ab",)
+    assert tree(tmp_path) == before
+    store.end("r4-0123ab")
+    assert tree(folder / ".r4-0123ab") == [".env"]
 
 
 def test_a_job_that_cannot_be_stored_leaves_nothing(
@@ -104,16 +152,16 @@ def test_a_job_that_cannot_be_stored_leaves_nothing(
     monkeypatch.setattr(RequestSnapshot, "save", full)
     store = JobStore(tmp_path)
     with pytest.raises(ResourceError, match="FV403"):
-        store.accept("r1", TERMS, taken)
+        store.accept(JOB, TERMS, taken)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_id_is_taken_once(tmp_path: Path, taken: RequestSnapshot) -> None:
     store = JobStore(tmp_path)
-    store.accept("r1", TERMS, taken)
+    store.accept(JOB, TERMS, taken)
     with pytest.raises(RequestError, match="FV315"):
-        store.accept("r1", TERMS, taken)
-    assert store.jobs() == ("r1",)
+        store.accept(JOB, TERMS, taken)
+    assert store.jobs() == (JOB,)
 
 
 def test_one_engine_at_a_time_uses_a_folder(tmp_path: Path) -> None:
@@ -140,7 +188,7 @@ def refused_in_another_process(folder: Path) -> bool:
 
 def test_a_chunk_is_emitted_once_whatever_is_run_twice(tmp_path: Path) -> None:
     store, part = JobStore(tmp_path), np.zeros((1, 2, 2, 3), dtype=np.uint8)
-    (tmp_path / "r1").mkdir()
-    found = [store.emit("r1", "video", index, part) for index in (0, 1, 0, 1, 2)]
+    (tmp_path / JOB).mkdir()
+    found = [store.emit(JOB, "video", index, part) for index in (0, 1, 0, 1, 2)]
     assert found == [True, True, False, False, True]
-    assert len(list(store.emitted("r1", "video"))) == 3
+    assert len(list(store.emitted(JOB, "video"))) == 3
