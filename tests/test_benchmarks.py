@@ -43,6 +43,7 @@ FIGURES = {
         "A_long_p95_over_fifo",
         "work_inflation",
     },
+    "first_clip": {"imports_s", "first_clip_s", "first_over_imports", "second_clip_s"},
     "tiny_quality": QUALITY | {"codec_db", "codec_all"},
     "startup": {"help_ms", "models_ms", "refusal_ms", "import_ms", "import_wan_pipeline_ms"},
     "step_overhead": {"bare_step_ms", "engine_over_bare", "pipeline_over_fv"},
