@@ -6,7 +6,6 @@ of the same engine, in another process that has made one before.
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -30,39 +29,50 @@ with fv_core.Engine("wan21/tiny", device="cpu") as engine:
 """
 
 
+FV = str(Path(sys.executable).with_name("fv"))
+LATER: list[float] = []
+"""Seconds of each second clip."""
+
+
 def launch(*command: str) -> str:
     """Runs a process in a folder of its own; what it printed."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env={**os.environ})
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{command} ended with {done.returncode}: {done.stderr}")
     return done.stdout
 
 
+def imports() -> None:
+    launch(sys.executable, "-c", IMPORTS)
+
+
+def first() -> None:
+    launch(FV, "generate", PROMPT, "--device", "cpu", "-o", "clip.mp4")
+
+
+def second() -> None:
+    LATER.append(float(launch(sys.executable, "-c", SECOND)))
+
+
 def main() -> None:
     args = settled(arguments(__doc__, rounds=3))
-    fv = str(Path(sys.executable).with_name("fv"))
-    later: list[float] = []
-    contenders = {
-        "imports alone": lambda: launch(sys.executable, "-c", IMPORTS),
-        "fv generate": lambda: launch(fv, "generate", PROMPT, "--device", "cpu", "-o", "clip.mp4"),
-        "two clips in one process": lambda: later.append(float(launch(sys.executable, "-c", SECOND))),
-    }
+    contenders = {"imports alone": imports, "fv generate": first, "two clips in one process": second}
     if not args.smoke:
         alternate(contenders, 1)  # byte code and file caches
-        later.clear()
+        LATER.clear()
     seconds = {name: statistics.median(times) for name, times in alternate(contenders, args.rounds).items()}
-    second = statistics.median(later)
+    later = statistics.median(LATER)
     rows = [
         ("process", "median s"),
         *((name, f"{value:.2f}") for name, value in seconds.items()),
-        ("the second clip of these", f"{second:.2f}"),
+        ("the second clip of these", f"{later:.2f}"),
     ]
     figures = {
         "imports_s": seconds["imports alone"],
         "first_clip_s": seconds["fv generate"],
         "first_over_imports": seconds["fv generate"] / seconds["imports alone"],
-        "second_clip_s": second,
+        "second_clip_s": later,
     }
     report("first_clip", rows, figures, [Goal(figure="second_clip_s", at_most=True, limit=1.5)], args)
 
