@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -158,9 +159,7 @@ def _decode_scalar(kind: Any, stored: JSON, leaves: Leaves | None) -> object:
     if kind is float:
         if (special := _not_finite(stored)) is not None:
             return special
-        return _expect(
-            isinstance(stored, (int, float)) and not isinstance(stored, bool), stored, kind, stored
-        )
+        return _expect(_fits_float(stored), stored, kind, stored)
     if kind is int:
         return _expect(isinstance(stored, int) and not isinstance(stored, bool), stored, kind, stored)
     if kind is bytes:
@@ -170,6 +169,13 @@ def _decode_scalar(kind: Any, stored: JSON, leaves: Leaves | None) -> object:
     if leaves is not None and isinstance(kind, type):
         return leaves.decode(kind, stored)
     raise DecodeError(f"{kind!r} has no JSON form")
+
+
+def _fits_float(stored: JSON) -> bool:
+    """JSON may write a float as an integer, and one with more digits than any float."""
+    if isinstance(stored, int) and not isinstance(stored, bool):
+        return abs(stored) <= sys.float_info.max
+    return isinstance(stored, float)
 
 
 def _not_finite(stored: JSON) -> float | None:

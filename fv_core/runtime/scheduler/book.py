@@ -21,6 +21,8 @@ from fv_core.runtime.scheduler.cost import Learned
 FORMAT: Final = 1
 KEPT: Final = 512
 """Kinds of steps in a file; the oldest are dropped."""
+MOST: Final = 2**53
+"""Of rows and steps: more cannot be reckoned with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,9 @@ class CostBook:
 def _checked(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     for entry in entries:
         means = entry.learned.means
-        sound = all(one.rows > 0 and 0 <= one.seconds < math.inf and one.count > 0 for one in means)
+        sound = all(
+            0 < one.rows <= MOST and 0 <= one.seconds < math.inf and 0 < one.count <= MOST for one in means
+        )
         if not (means and sound and 0 <= entry.learned.share <= 1 and 1 <= entry.work < math.inf):
             raise codec.DecodeError(f"what it says of {entry.shape.node} is impossible")
     return entries

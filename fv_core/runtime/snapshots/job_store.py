@@ -121,8 +121,8 @@ class JobStore:
         path = self.folder / job / "terms.json"
         try:
             return Terms.from_json(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise _unusable(path, f"cannot be read: {error}") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise _unusable(path, f"cannot be read: {str(error)[:200]}") from error
 
     def newest(self, job: str) -> RequestSnapshot:
         """The newest snapshot of a job that is whole.

@@ -62,6 +62,11 @@ def test_shapes_of_other_processes_stay_and_the_oldest_are_dropped(
         lambda page: json.dumps(page).replace("1.5", "-1.5"),
         lambda page: json.dumps(page).replace("0.75", "1.75"),
         lambda page: json.dumps(page).replace('"count": 3', '"count": 0'),
+        lambda page: json.dumps(page).replace('"count": 3', f'"count": {10**400}'),
+        lambda page: json.dumps(page).replace('"rows": 1', f'"rows": {10**400}'),
+        lambda page: json.dumps(page).replace("1.5", str(10**400)),
+        lambda page: json.dumps({**page, "entries": [{**page["entries"][0], "work": 10**400}]}),
+        lambda page: "[" * 100_000,
     ],
 )
 def test_a_file_that_says_nothing_sensible_is_told_and_replaced(

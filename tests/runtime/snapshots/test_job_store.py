@@ -69,7 +69,17 @@ def test_a_snapshot_of_another_version_is_refused_by_its_number(
         store.newest(JOB)
 
 
-@pytest.mark.parametrize("text", [None, b"", b"[]", b'{"priority": "urgent", "accepted": 1.0}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        b"",
+        b"[]",
+        b'{"priority": "urgent", "accepted": 1.0}',
+        b"[" * 100_000,
+        TERMS.to_json().replace(b"7.5", b"1" + b"0" * 400),
+    ],
+)
 def test_terms_that_cannot_be_read_are_told(
     text: bytes | None, tmp_path: Path, taken: RequestSnapshot
 ) -> None:
