@@ -4,7 +4,7 @@
     <folder>/.lock                                  held by the engine that uses the folder
     <folder>/<job>/terms.json                       what it was accepted on
     <folder>/<job>/snapshot-00000007.safetensors    the newest ones, each whole or absent; the first one accepts the job
-    <folder>/<job>/emitted-video-00000003.npy       once each, whatever was run twice
+    <folder>/<job>/emitted-video-00000003.npy       once each, whatever was run twice; its sha256 is behind the array
 
 A job's folder is there from its acceptance to its end. Nothing is removed but what has such a name: a folder may hold
 what others put there.
@@ -12,6 +12,7 @@ what others put there.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 KEPT: Final = 2
 """Snapshots that are kept of a job: should the newest be damaged, the one before it is gone back to."""
 
+_DIGEST_BYTES: Final = 32
 MARKER: Final = ".fv-jobs"
 _JOB: Final = re.compile(r"\.?r[0-9]+-[0-9a-f]{6}")
 _SNAPSHOT: Final = re.compile(r"snapshot-[0-9]{8,}\.safetensors")
@@ -128,14 +130,20 @@ class JobStore:
         """The newest snapshot of a job that is whole.
 
         Raises:
-            RunError: FV504, none of them is.
+            RunError: FV504, none of them is, or they are of another job.
         """
         damaged: RunError | None = None
         for path in reversed(self._snapshots(job)):
             try:
-                return RequestSnapshot.load(path)
+                found = RequestSnapshot.load(path)
             except RunError as error:
                 damaged = damaged or error
+                continue
+            if found.header.request_id != job:
+                raise _unusable(
+                    path.parent, f"is a copy of {found.header.request_id}, and one id is one job's"
+                )
+            return found
         raise damaged or _unusable(self.folder / job, "holds no snapshot: a job that has ended is not kept")
 
     def emit(self, job: str, artifact: str, index: int, part: NDArray[np.uint8]) -> bool:
@@ -146,14 +154,18 @@ class JobStore:
         data = io.BytesIO()
         np.save(data, part, allow_pickle=False)
         with refusing(path):
-            write_files({path: data.getvalue()}, force=True)
+            write_files({path: data.getvalue() + _digest(data.getvalue())}, force=True)
         return True
 
     def emitted(self, job: str, artifact: str) -> Iterator[NDArray[np.uint8]]:
-        """The parts of an artifact that were recorded, in order."""
+        """The parts of an artifact that were recorded, in order.
+
+        Raises:
+            RunError: FV504, one of them is damaged.
+        """
         index = 0
         while (path := self._part(job, artifact, index)).exists():
-            yield np.load(path, allow_pickle=False)
+            yield _load(path)
             index += 1
 
     def end(self, job: str) -> None:
@@ -209,6 +221,22 @@ def _remove_folder(folder: Path) -> None:
     _remove(folder, _FILE)
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _load(path: Path) -> NDArray[np.uint8]:
+    try:
+        stored = path.read_bytes()
+    except OSError as error:
+        raise _unusable(path, f"cannot be read: {error}") from error
+    data, digest = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
+    if digest != _digest(data):
+        raise _unusable(path, "is damaged: its content is not what was written")
+    part: NDArray[np.uint8] = np.load(io.BytesIO(data), allow_pickle=False)
+    return part
 
 
 def _unusable(path: Path, rule: str) -> RunError:

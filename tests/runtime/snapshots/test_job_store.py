@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fv_core import Engine, FvError, Priority, Request
-from fv_core.errors import RequestError, ResourceError
+from fv_core.errors import RequestError, ResourceError, RunError
 from fv_core.runtime.snapshots import snapshot as snapshots
 from fv_core.runtime.snapshots.job_store import JobStore
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
@@ -24,7 +28,8 @@ JOB = "r1-0123ab"
 
 @pytest.fixture
 def taken(engine: Engine, ask: Callable[..., Request]) -> RequestSnapshot:
-    return engine.accept(ask())
+    snapshot = engine.accept(ask())
+    return replace(snapshot, header=replace(snapshot.header, request_id=JOB))
 
 
 def names(store: JobStore, job: str) -> list[str]:
@@ -202,3 +207,41 @@ def test_a_chunk_is_emitted_once_whatever_is_run_twice(tmp_path: Path) -> None:
     found = [store.emit(JOB, "video", index, part) for index in (0, 1, 0, 1, 2)]
     assert found == [True, True, False, False, True]
     assert len(list(store.emitted(JOB, "video"))) == 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:40],
+        lambda data: data[:-1],
+        lambda data: data[:-50] + bytes([data[-50] ^ 1]) + data[-49:],
+        lambda data: numpy_file(np.zeros(3)),
+    ],
+    ids=["empty", "truncated", "one byte short", "one bit", "another array"],
+)
+def test_a_damaged_chunk_is_told(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    store, part = JobStore(tmp_path), np.arange(60, dtype=np.uint8).reshape(1, 4, 5, 3)
+    (tmp_path / JOB).mkdir()
+    store.emit(JOB, "video", 0, part)
+    assert [found.tolist() for found in store.emitted(JOB, "video")] == [part.tolist()]
+    (path,) = (tmp_path / JOB).iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(RunError, match=f"FV504.*{path.name}.*is damaged"):
+        list(store.emitted(JOB, "video"))
+
+
+def numpy_file(array: np.ndarray[Any, Any]) -> bytes:
+    data = io.BytesIO()
+    np.save(data, array)
+    return data.getvalue()
+
+
+def test_a_copied_job_is_refused_by_the_name_of_both(tmp_path: Path, taken: RequestSnapshot) -> None:
+    store, snapshot, job = JobStore(tmp_path), taken, JOB
+    store.accept(job, TERMS, snapshot)
+    shutil.copytree(tmp_path / job, tmp_path / f"{job}copy")
+    assert store.jobs() == (job, f"{job}copy")
+    assert store.newest(job).header == snapshot.header
+    with pytest.raises(RunError, match=f"FV504.*{job}copy.*is a copy of {job},"):
+        store.newest(f"{job}copy")
