@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from diffusers import UniPCMultistepScheduler, WanPipeline
+from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
 from torch import Tensor, nn
 
 from fv_core.card import ModelCard
@@ -117,7 +118,9 @@ class _Taps:
 
     def _frames(self, module: nn.Module, args: object, output: Tensor) -> None:
         self._chunk += 1
-        clamped = torch.clamp(output, min=-1.0, max=1.0)
+        patch = self._pipeline.vae.config.patch_size
+        pixels = output if patch is None else unpatchify(output, patch_size=patch)
+        clamped = torch.clamp(pixels, min=-1.0, max=1.0)
         (frames,) = self._pipeline.video_processor.postprocess_video(clamped, output_type="pt")
         self._keep(f"decode/{self._chunk}/cond/frames", _channels_last(frames))
 
