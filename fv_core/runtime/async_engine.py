@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 
 from fv_core.errors import Cancelled, FvError, RequestError, ResourceError
 from fv_core.media import Clip
-from fv_core.request import CancelScope, Failed, MediaChunk, Numerics, Priority, Request
+from fv_core.request import CancelScope, MediaChunk, Numerics, Priority, Request
 from fv_core.runtime.async_job import AsyncJob
 from fv_core.runtime.batching import MAX_BATCH
 from fv_core.runtime.dispatch import Dispatcher, Entry
@@ -76,7 +76,7 @@ class AsyncEngine:
         scheduler = LeastRemaining(joining) if policy is None else policy(times)
         self._dispatcher = Dispatcher(self._engine, scheduler)
         self._backlog_s = None if backlog_s is None else checked_seconds("backlog_s", backlog_s)
-        self._thread = EngineThread(self._engine, self._dispatcher, self._ended)
+        self._thread = EngineThread(self._engine, self._dispatcher, ended=self._ended, broke=self._broke)
         every_s = checked_seconds("every_s", every_s)
         self._keeper = (
             None if store is None else Keeper(JobStore(store), every_s=every_s, woken=self._thread.wake)
@@ -247,14 +247,14 @@ class AsyncEngine:
                 MediaChunk(request_id=ident, index=index, frames=frames)
                 for index, frames in enumerate(keeper.store.emitted(ident, "video"))
             ]
-        except Exception as error:  # one that is damaged is not its neighbours' fault
+        except BaseException as error:  # one that is damaged is not its neighbours' fault
             return self._lost(ident, unforeseen(error, f"stored job {ident}"), loop)
         return self._take_on(resting, terms, keeper.kept(ident, taken_up=True), loop, told)
 
     def _lost(self, ident: str, error: FvError, loop: asyncio.AbstractEventLoop) -> AsyncJob:
         """A stored job that cannot be read; it stays stored."""
         job = AsyncJob(ident, CancelScope(), loop, woken=self._thread.wake)
-        job.fail(error)
+        job.end(error)
         return job
 
     def _take_on(
@@ -289,29 +289,37 @@ class AsyncEngine:
         cancel: CancelScope,
     ) -> None:
         """On the engine's thread."""
-        tell = job.tell
         try:
             self._engine.instance(resting.header.request.model)
             quote = self._engine.quote(resting.header)
-        except Exception as error:
+        except BaseException as error:
             fault = unforeseen(error, f"the start of job {job.id}")
-            tell(Failed(request_id=job.id, code=fault.code, message=fault.message))
             self._end(job, fault, kept, stays=kept is not None and kept.taken_up)
             return
         self._dispatcher.add(
             Entry(
                 id=job.id, resting=resting, quote=quote, turn=resting.header.turn, priority=priority,
-                arrived=time.monotonic(), cancel=cancel, tell=tell if kept is None else partial(kept.tell, tell=tell),
+                arrived=time.monotonic(), cancel=cancel,
+                tell=job.tell if kept is None else partial(kept.tell, tell=job.tell),
                 lags=lambda: job.lags, expect=job.expect, kept=kept,
             )
         )  # fmt: skip
 
     def _ended(self, entry: Entry, outcome: Clip | FvError) -> None:
         """On the engine's thread. What failed is forgotten, unless it may go on after a restart."""
-        left = entry.id in self._left or self._thread.broken is not None
+        left = entry.id in self._left
         unbegun = entry.kept is not None and entry.kept.taken_up and not entry.announced
         stays = left or isinstance(outcome, Clip) or (unbegun and not isinstance(outcome, Cancelled))
         self._end(self._jobs[entry.id], outcome, entry.kept, stays=stays)
+
+    def _broke(self, error: FvError) -> None:
+        """On the engine's thread. Ends every job that has not ended, begun or not; all of them stay for a restart."""
+        for job in tuple(self._jobs.values()):
+            settle = partial(self._settle, job, error, None)
+            if self._keeper is None:
+                settle()
+            else:
+                self._keeper.then(job.id, settle)
 
     def _end(self, job: AsyncJob, outcome: Clip | FvError, kept: KeptJob | None, *, stays: bool) -> None:
         settle = partial(self._settle, job, outcome)
@@ -323,7 +331,7 @@ class AsyncEngine:
             kept.drop(settle)
 
     def _settle(self, job: AsyncJob, outcome: Clip | FvError, unkept: FvError | None) -> None:
-        del self._jobs[job.id]
+        self._jobs.pop(job.id, None)  # a job that was ending when the engine broke is settled twice
         self._left.discard(job.id)
         if isinstance(outcome, Clip) and unkept is not None:
             note = f"the store does not have all of it: {unkept.message}"
@@ -338,7 +346,7 @@ class AsyncEngine:
 def _foreseen(what: Callable[[], T]) -> T:
     try:
         return what()
-    except Exception as error:
+    except BaseException as error:
         raise unforeseen(error, "the engine") from error
 
 

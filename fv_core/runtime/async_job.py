@@ -126,13 +126,8 @@ class AsyncJob:
         self._call(self._take, event)
 
     def end(self, outcome: Clip | FvError) -> None:
-        """Takes the outcome from the engine's threads."""
+        """Takes the outcome from the engine's threads; an error is told as an event too, if that was not done."""
         self._call(self._settle, outcome)
-
-    def fail(self, error: FvError) -> None:
-        """Ends a job that could not be taken on or up."""
-        self.tell(Failed(request_id=self.id, code=error.code, message=error.message))
-        self.end(error)
 
     def _call(self, what: Callable[[T], None], value: T) -> None:
         try:
@@ -142,15 +137,20 @@ class AsyncJob:
                 raise
 
     def _take(self, event: RequestEvent) -> None:
+        if self._over:
+            return
         if isinstance(event, MediaChunk):
             self._chunks.append(event)
         self._over = isinstance(event, (Finished, Failed))
         self._events.put_nowait(event)
 
     def _settle(self, outcome: Clip | FvError) -> None:
+        if self.done:
+            return
         if isinstance(outcome, Clip):
             self._clip.set_result(outcome)
             return
+        self._take(Failed(request_id=self.id, code=outcome.code, message=outcome.message))
         if isinstance(outcome, Cancelled):
             outcome.partial = self.chunks
         self._clip.set_exception(outcome)

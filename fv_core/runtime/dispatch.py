@@ -174,7 +174,7 @@ class Dispatcher:
             assert entry.resting is not None
             try:
                 entry.job = self._engine.resume(entry.resting, cancel=entry.cancel, observer=entry.tell)
-            except Exception as error:
+            except BaseException as error:
                 fault = unforeseen(error, f"the start of job {entry.id}")
                 if fault.code != NO_ROOM_NOW:
                     self._fail(entry, fault)
@@ -203,7 +203,7 @@ class Dispatcher:
         assert resting.job is not None
         try:
             resting.resting = taken = self._engine.snapshot(resting.job)
-        except Exception as error:
+        except BaseException as error:
             self._fail(resting, unforeseen(error, f"the snapshot of job {resting.id}"))
         else:
             resting.job.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -168,7 +168,7 @@ def checked_seconds(name: str, given: float) -> float:
     """Raises:
     RequestError: FV310, not a number of seconds.
     """
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < math.inf:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= sys.float_info.max:
         raise _illegal(name, given, "is no number of seconds", "a finite number from 0 up")
     return float(given)
 

@@ -24,16 +24,23 @@ class EngineThread:
 
     Args:
         ended: told, on this thread, how each entry ended.
+        broke: told, on this thread, of the defect that stopped it; it ends every job that has not ended.
     """
 
     def __init__(
-        self, engine: Engine, dispatcher: Dispatcher, ended: Callable[[Entry, Clip | FvError], None]
+        self,
+        engine: Engine,
+        dispatcher: Dispatcher,
+        *,
+        ended: Callable[[Entry, Clip | FvError], None],
+        broke: Callable[[FvError], None],
     ) -> None:
         self.broken: FvError | None = None
         """The defect that stopped it before its time."""
         self._engine = engine
         self._dispatcher = dispatcher
         self._ended = ended
+        self._broke = broke
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._gate = threading.Lock()  # nothing is asked of a thread that has answered for the last time
         self._going, self._closing = False, False
@@ -52,7 +59,7 @@ class EngineThread:
         answer: Future[T] = Future()
         with self._gate:
             self.require_going()
-            self._asked.put(partial(_answered, answer, what))
+            self._asked.put(partial(self._answered, answer, what))
         return answer
 
     def require_going(self) -> None:
@@ -60,6 +67,8 @@ class EngineThread:
         RunError: FV506, it has not started or has ended.
         """
         if not self._going:
+            if self.broken is not None:
+                raise shut(f"was stopped by a defect ({self.broken.message})") from self.broken
             raise shut("does not run: it is closed, or was not entered with `async with`")
 
     def wake(self) -> None:
@@ -75,19 +84,31 @@ class EngineThread:
     def _work(self) -> None:
         with self._engine:
             try:
-                while self._dispatcher.entries or not self._closing or not self._asked.empty():
-                    self._answer()
-                    for entry in self._dispatcher.round():
-                        self._end(entry)
-            except Exception as error:  # a defect: nobody waits for ever because of it
+                self._drive()
+            except BaseException as error:  # a defect: nobody waits for ever because of it
                 self.broken = unforeseen(error, "the engine")
-                for entry in self._dispatcher.entries:
-                    entry.error = self.broken
-                    self._end(entry)
             with self._gate:
                 self._going = False
+            if self.broken is not None:
+                self._broke(self.broken)
             while not self._asked.empty():
                 self._asked.get()()
+
+    def _drive(self) -> None:
+        while self._dispatcher.entries or not self._closing or not self._asked.empty():
+            self._answer()
+            for entry in self._dispatcher.round():
+                self._end(entry)
+
+    def _answered(self, answer: Future[T], what: Callable[[], T]) -> None:
+        if not answer.set_running_or_notify_cancel():
+            return
+        try:
+            if self.broken is not None:
+                raise self.broken
+            answer.set_result(what())
+        except BaseException as error:
+            answer.set_exception(unforeseen(error, "the engine"))
 
     def _answer(self) -> None:
         """Does what was asked for since the last round; waits for something where nobody could take a step."""
@@ -100,9 +121,11 @@ class EngineThread:
             return
 
     def _patience(self) -> float | None:
-        """Seconds to the next deadline; None: there is none."""
+        """Seconds to the next deadline, or as long as a thread can wait for it; None: there is none."""
         deadline = self._dispatcher.deadline()
-        return None if deadline is None else max(0.0, deadline - time.monotonic())
+        if deadline is None:
+            return None
+        return min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
 
     def _end(self, entry: Entry) -> None:
         outcome = self._outcome(entry)
@@ -118,22 +141,13 @@ class EngineThread:
             entry.kept.put(partial(self._engine.snapshot, entry.job), entry.served)
         try:
             return self._engine.clip(entry.job)
-        except Exception as error:
+        except BaseException as error:
             return unforeseen(error, f"the clip of job {entry.id}")
 
 
 def shut(rule: str) -> RunError:
     """FV506: nothing more is asked of an engine."""
     return RunError("FV506", name="engine", rule=rule, remedy="Make a new engine.")
-
-
-def _answered(answer: Future[T], what: Callable[[], T]) -> None:
-    if not answer.set_running_or_notify_cancel():
-        return
-    try:
-        answer.set_result(what())
-    except Exception as error:
-        answer.set_exception(unforeseen(error, "the engine"))
 
 
 def _nothing() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -12,7 +14,7 @@ from fv_core.errors import FvError, PluginError, ResourceError, RunError, Weight
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
 
-def as_fv_error(error: Exception, where: str, given: str = "") -> FvError:
+def as_fv_error(error: BaseException, where: str, given: str = "") -> FvError:
     """`error` itself if it is fv's; FV402 for failed allocations; FV502 for the rest.
 
     Args:
@@ -26,7 +28,7 @@ def as_fv_error(error: Exception, where: str, given: str = "") -> FvError:
     return fault
 
 
-def unforeseen(error: Exception, where: str) -> FvError:
+def unforeseen(error: BaseException, where: str) -> FvError:
     """`error` itself if it is fv's; FV402 for failed allocations; FV599 for the rest."""
     if isinstance(error, FvError) or _is_out_of_memory(error):
         return as_fv_error(error, where)
@@ -38,6 +40,24 @@ def unforeseen(error: Exception, where: str) -> FvError:
     )
     fault.__cause__ = error
     return fault
+
+
+@contextmanager
+def contained(where: str) -> Iterator[None]:
+    """Keeps what is no `Exception` from ending more than the request at fault: a panic of Rust, or SystemExit.
+
+    Raises:
+        RunError: FV502, the block raised such. What a signal raises on the main thread stays what it is.
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        signals = isinstance(error, (KeyboardInterrupt, SystemExit))
+        if signals and threading.current_thread() is threading.main_thread():
+            raise
+        raise _failed(error, where, "") from error
 
 
 def loading_fault(error: Exception, where: str, files: Sequence[Path]) -> FvError:
@@ -73,14 +93,14 @@ def _unmade(where: str, raised: str) -> FvError:
     )
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     # The CPU allocator has no exception type of its own.
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
 
 
-def _memory(error: Exception, where: str) -> ResourceError:
+def _memory(error: BaseException, where: str) -> ResourceError:
     return ResourceError(
         "FV402",
         name=where,
@@ -89,7 +109,7 @@ def _memory(error: Exception, where: str) -> ResourceError:
     )
 
 
-def _failed(error: Exception, where: str, given: str) -> RunError:
+def _failed(error: BaseException, where: str, given: str) -> RunError:
     return RunError(
         "FV502",
         name=where,

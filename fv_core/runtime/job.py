@@ -16,7 +16,7 @@ from fv_core.media import frames_from_video
 from fv_core.request import Failed, Finished, Loading, MediaChunk, RequestEvent, Started, StepDone
 from fv_core.runtime.execution.calls import Work
 from fv_core.runtime.execution.executor import Executed, execute_timed
-from fv_core.runtime.faults import as_fv_error
+from fv_core.runtime.faults import as_fv_error, contained
 from fv_core.runtime.instance import closed
 from fv_core.runtime.run import RequestRun
 from fv_core.runtime.scheduler.pricing import Quote, StepKey
@@ -81,7 +81,8 @@ class Job:
             self.fail(closed(f"model {self.run.request.model}"))
             return None
         try:
-            work = self.run.work()
+            with contained(f"loop of node {self.run.current.id}"):
+                work = self.run.work()
         except Exception as error:
             self.fail(as_fv_error(error, f"loop of node {self.run.current.id}"))
             return None
@@ -98,7 +99,8 @@ class Job:
             return
         node = self.run.current
         try:
-            chunks = self._chunks(self.run.commit(work, result))
+            with contained(f"loop of node {node.id}"):
+                chunks = self._chunks(self.run.commit(work, result))
         except Exception as error:
             self.fail(as_fv_error(error, f"loop of node {node.id}", _came_back(work, result)))
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fv_core import (
     Failed,
     Finished,
     FvError,
+    MediaChunk,
     Priority,
     Request,
     Started,
@@ -306,6 +308,96 @@ def test_a_defect_of_the_engine_ends_every_job_instead_of_hanging(
             with pytest.raises(FvError, match="FV506"):
                 await engine.submit(ask())
         assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2  # for a restart
+
+    asyncio.run(main())
+
+
+class Panic(BaseException):
+    """As what Rust raises in Python when it panics."""
+
+
+@pytest.mark.parametrize("hook", ["forward_batch", "batch_key"])
+@pytest.mark.parametrize("raised", [Panic, SystemExit, asyncio.CancelledError])
+def test_what_is_no_exception_ends_the_job_that_raised_it_and_no_other(
+    hook: str,
+    raised: type[BaseException],
+    ask: Ask,
+    alone: Callable[[Request], Clip],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> Clip:
+        async with made() as engine:
+            neighbour = await engine.submit(ask(steps=30))
+            async for event in neighbour:
+                if isinstance(event, StepDone) and event.node == "denoise":
+                    break
+
+            def boom(*given: Any) -> Any:
+                raise raised("panicked")
+
+            monkeypatch.setattr(engine._engine.instance(MODEL).component("text"), hook, boom)
+            bad = await engine.submit(ask(seed=2, prompt="another"))
+            with pytest.raises(FvError, match=f"FV502 component text.*{raised.__name__}: panicked"):
+                await bad.result()
+            return await neighbour.result()
+
+    assert same(asyncio.run(main()), alone(ask(steps=30)))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_who_waits_for_an_engine_that_breaks_is_told(
+    stored: bool, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results, events, figures, and a job that was accepted and not begun."""
+    inside, freed = threading.Event(), threading.Event()
+
+    def breaks() -> Any:
+        inside.set()
+        assert freed.wait(timeout=600)
+        raise SystemExit("broken")
+
+    async def main() -> None:
+        async with made(store=tmp_path if stored else None) as engine:
+            job = await engine.submit(ask(steps=500))
+            events = aiter(job)
+            assert isinstance(await anext(events), Started)
+            monkeypatch.setattr(engine._dispatcher, "round", breaks)
+            await asyncio.to_thread(inside.wait, 600)
+            unbegun = await engine.submit(ask(seed=2))
+            counting, draining = asyncio.create_task(held(engine)), asyncio.create_task(engine.drain())
+            await asyncio.sleep(0)
+            freed.set()
+            told = [event async for event in events][-1]
+            assert isinstance(told, Failed) and told.code == "FV599"
+            (failed,) = [event async for event in unbegun]
+            assert isinstance(failed, Failed) and failed.code == "FV599"
+            assert [await code_of(one) for one in (job, unbegun)] == ["FV599", "FV599"]
+            with pytest.raises(FvError, match="FV599"):
+                await counting
+            await draining
+            with pytest.raises(
+                FvError, match=r"FV506 engine: was stopped by a defect \(.*SystemExit: broken"
+            ):
+                await engine.counters()
+        assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2 * stored  # for a restart
+
+    asyncio.run(main())
+
+
+def test_a_deadline_may_be_further_away_than_a_thread_can_wait(ask: Ask) -> None:
+    async def main() -> None:
+        async with made() as engine:
+            job = await engine.submit(ask(frames=81), deadline_s=1e10)
+            async for event in job:
+                if isinstance(event, MediaChunk) and event.index == 0:
+                    while (
+                        not engine._dispatcher.idle
+                    ):  # waits for its reader, and the thread for its deadline
+                        await asyncio.sleep(0)
+                    await engine.counters()
+            assert len((await job.result()).frames) == 81
+            with pytest.raises(FvError, match="FV310 deadline_s"):
+                await engine.submit(ask(), deadline_s=10**400)
 
     asyncio.run(main())
 

@@ -27,7 +27,7 @@ from fv_core.loop import (
 from fv_core.request import CancelScope, Numerics
 from fv_core.runtime.adapters import AdapterStack
 from fv_core.runtime.execution.features import found, result_key, stored
-from fv_core.runtime.faults import as_fv_error
+from fv_core.runtime.faults import as_fv_error, contained
 from fv_core.runtime.instance import ModelInstance
 from fv_core.runtime.scope import RequestScope
 
@@ -89,11 +89,17 @@ class Call:
     key: Hashable = field(init=False)
     result_key: CacheKey | None = None
 
+    @property
+    def where(self) -> str:
+        """The component and operation, in words."""
+        return f"component {self.call.component}.{self.call.op}"
+
     def name(self) -> CacheKey | None:
         """The key of its result; None: it is not one to be shared, or its request goes on no more."""
         if self.going():
             try:
-                self.result_key = result_key(self.call, self.task.work)
+                with contained(self.where):
+                    self.result_key = result_key(self.call, self.task.work)
             except Exception as error:
                 self.fail(error)
         return self.result_key
@@ -104,17 +110,19 @@ class Call:
             return False
         work, call = self.task.work, self.call
         try:
-            answer = work.chain.answer(call, work.plan)
+            with contained(self.where):
+                answer = work.chain.answer(call, work.plan)
             if answer is not None:
                 self._done(answer, tuple(use.ref for use in call.caches))
                 return False
             if self.result_key is not None and (kept := found(self.result_key, call, work.scope)):
                 self._done(*kept)
                 return False
-            self.component = work.instance.component(call.component)
-            self.resolved = _resolve(call, work)
-            self.key = (_kinds(self.resolved), self.component.batch_key(call.op, self.resolved))
-            hash(self.key)
+            with contained(self.where):
+                self.component = work.instance.component(call.component)
+                self.resolved = _resolve(call, work)
+                self.key = (_kinds(self.resolved), self.component.batch_key(call.op, self.resolved))
+                hash(self.key)
         except Exception as error:
             self.fail(error)
             return False
@@ -136,7 +144,8 @@ class Call:
             return
         work = self.task.work
         try:
-            work.chain.computed(self.call, work.plan, computed.output)
+            with contained(self.where):
+                work.chain.computed(self.call, work.plan, computed.output)
             caches = stored(self.result_key, self.call, computed, work.scope)
         except Exception as error:
             self.fail(error)
@@ -147,7 +156,7 @@ class Call:
         self._done(output, caches)
 
     def fail(self, error: Exception, given: str = "") -> None:
-        self.task.error = as_fv_error(error, f"component {self.call.component}.{self.call.op}", given)
+        self.task.error = as_fv_error(error, self.where, given)
 
     def shared_key(self) -> Hashable:
         """What must be equal to share a forward with calls of others, before the component is asked."""

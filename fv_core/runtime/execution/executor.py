@@ -25,6 +25,7 @@ from fv_core.runtime.execution import packing
 from fv_core.runtime.execution.calls import Call, Task, Unit, Work, rows, spare
 from fv_core.runtime.execution.returned import checked
 from fv_core.runtime.execution.sharing import same
+from fv_core.runtime.faults import contained
 
 APART: Final = (
     "{component}.{op} gives other bits beside other requests than alone here, so exact requests run it alone"
@@ -174,7 +175,7 @@ def _run(units: Sequence[Unit]) -> list[ComponentOutput]:
 def _returned(units: Sequence[Unit]) -> list[ComponentOutput]:
     calls = _calls(units)
     first = calls[0]
-    with first.adapted():
+    with contained(first.where), first.adapted():
         returned = first.component.forward_batch(first.call.op, [call.resolved for call in calls])
     return checked(returned, [call.call for call in calls])
 

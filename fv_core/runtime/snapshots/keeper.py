@@ -68,7 +68,7 @@ class KeptJob:
         self._taken = served
         try:
             snapshot = take()
-        except Exception as error:
+        except BaseException as error:
             self.unkept = unforeseen(error, f"the snapshot of job {self._id}")
         else:
             self._hand_over("snapshot", partial(self._put, snapshot, served))
@@ -99,7 +99,7 @@ class KeptJob:
     def _do(self, kind: str, writing: Callable[[], None]) -> None:
         try:
             writing()
-        except Exception as error:
+        except BaseException as error:
             self.unkept = unforeseen(error, f"storing job {self._id}")
         self._written[kind] += 1
         self._woken()
@@ -119,7 +119,7 @@ class KeptJob:
     def _drop(self) -> None:
         try:
             self._store.end(self._id)
-        except Exception as error:
+        except BaseException as error:
             self.unkept = unforeseen(error, f"forgetting job {self._id}")
 
 
@@ -151,6 +151,10 @@ class Keeper:
         return KeptJob(
             job, self.store, self._writer, every_s=self._every_s, woken=self._woken, taken_up=taken_up
         )
+
+    def then(self, job: str, what: Callable[[], None]) -> None:
+        """Calls `what` when all that the job handed over is written."""
+        self._writer.do(job, what)
 
     def close(self) -> None:
         """Waits for what is being written; the jobs stay stored, for whoever uses the folder next."""
