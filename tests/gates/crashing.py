@@ -15,7 +15,6 @@ import hashlib
 import itertools
 import os
 import random
-import shutil
 import signal
 import sys
 import threading
@@ -31,6 +30,7 @@ from numpy.typing import NDArray
 from fv_core import AsyncEngine, Engine, MediaChunk, Priority, Request, StepDone
 from fv_core.media import atomic
 from fv_core.runtime.async_job import AsyncJob
+from fv_core.runtime.snapshots import job_store
 from fv_core.runtime.snapshots.job_store import JobStore
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
@@ -81,7 +81,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "chunk recorded, not told": lambda: dying(JobStore, "emit", nth=2, before=False),
     "chunk told": lambda: dying(AsyncJob, "_take", nth=40, before=False),
     "done, result not told": lambda: dying(AsyncJob, "end", nth=1, before=True),
-    "forgetting": lambda: dying(shutil, "rmtree", nth=1, before=True),
+    "forgetting": lambda: dying(job_store, "_remove_folder", nth=1, before=True),
 }
 """Where a process dies; each is reached by the first life."""
 
