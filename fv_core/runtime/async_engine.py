@@ -245,7 +245,7 @@ class AsyncEngine:
             resting = keeper.store.newest(ident)
             told = [
                 MediaChunk(request_id=ident, index=index, frames=frames)
-                for index, frames in enumerate(keeper.store.emitted(ident, "video"))
+                for index, frames in keeper.store.emitted(ident, "video")
             ]
         except BaseException as error:  # one that is damaged is not its neighbours' fault
             return self._lost(ident, unforeseen(error, f"stored job {ident}"), loop)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import insort
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from fv_core.errors import Cancelled, FvError
@@ -140,7 +142,7 @@ class AsyncJob:
         if self._over:
             return
         if isinstance(event, MediaChunk):
-            self._chunks.append(event)
+            insort(self._chunks, event, key=_index)
         self._over = isinstance(event, (Finished, Failed))
         self._events.put_nowait(event)
 
@@ -148,12 +150,25 @@ class AsyncJob:
         if self.done:
             return
         if isinstance(outcome, Clip):
-            self._clip.set_result(outcome)
+            self._clip.set_result(self._noted(outcome))
             return
         self._take(Failed(request_id=self.id, code=outcome.code, message=outcome.message))
         if isinstance(outcome, Cancelled):
             outcome.partial = self.chunks
         self._clip.set_exception(outcome)
+
+    def _noted(self, clip: Clip) -> Clip:
+        """Says so where chunks are gone that another process told of."""
+        there = {chunk.index for chunk in self._chunks}
+        gone = sorted(set(range(max(there, default=0))) - there)
+        if not gone:
+            return clip
+        note = f"job.chunks has not the chunks {gone}: the store holds them no more; the clip is whole"
+        return replace(clip, used=replace(clip.used, adjusted=(*clip.used.adjusted, note)))
+
+
+def _index(chunk: MediaChunk) -> int:
+    return chunk.index
 
 
 def _retrieved(future: asyncio.Future[Clip]) -> None:

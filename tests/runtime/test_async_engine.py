@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,11 +27,13 @@ from fv_core import (
     Started,
     StepDone,
 )
+from fv_core.errors import ResourceError
 from fv_core.runtime.async_job import AsyncJob
 from fv_core.runtime.gain import Always
 from fv_core.runtime.job import Job
 from fv_core.runtime.records import provenance
 from fv_core.runtime.scheduler.baselines import Fifo
+from fv_core.runtime.snapshots.job_store import JobStore
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot
 
 Ask = Callable[..., Request]
@@ -229,6 +232,47 @@ def test_a_job_that_was_done_but_not_taken_is_done_after_a_restart(
     first, clip, events = asyncio.run(main())
     assert [type(event) for event in events] == [Started, Finished]
     assert same(first, clip) and same(clip, alone(request))
+
+
+def test_a_chunk_that_the_disk_refused_is_made_and_told_again_after_a_restart(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emit = JobStore.emit
+
+    def full(self: JobStore, job: str, artifact: str, index: int, part: Any) -> bool:
+        if index == 1:
+            raise ResourceError("FV403", name="output", rule="is full", remedy="Free some.")
+        return emit(self, job, artifact, index, part)
+
+    async def main() -> None:
+        with monkeypatch.context() as disk:
+            disk.setattr(JobStore, "emit", full)
+            async with made(store=tmp_path, every_s=0.0) as engine:
+                await (await engine.submit(ask(frames=9))).result()
+        async with made(store=tmp_path, every_s=0.0) as engine:
+            (job,) = await engine.recover()
+            known = [chunk.index for chunk in job.chunks]
+            told = [event.index async for event in job if isinstance(event, MediaChunk)]
+            assert (known, told) == ([0, 2], [1])
+            frames = np.concatenate([chunk.frames for chunk in job.chunks])
+            assert np.array_equal(frames, (await job.result()).frames)
+
+    asyncio.run(main())
+
+
+def test_a_chunk_that_is_gone_from_the_store_is_told(ask: Ask, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with made(store=tmp_path, every_s=0.0) as engine:
+            await (await engine.submit(ask(frames=9))).result()
+        (path,) = tmp_path.glob("*/emitted-video-00000001.npy")
+        path.unlink()
+        async with made(store=tmp_path) as engine:
+            (job,) = await engine.recover()
+            (note,) = [one for one in (await job.result()).used.adjusted if "chunks" in one]
+            assert [chunk.index for chunk in job.chunks] == [0, 2]
+            assert "[1]" in note and "the store" in note
+
+    asyncio.run(main())
 
 
 def test_what_was_agreed_holds_after_a_restart(ask: Ask, tmp_path: Path) -> None:

@@ -37,8 +37,9 @@ _DIGEST_BYTES: Final = 32
 MARKER: Final = ".fv-jobs"
 _JOB: Final = re.compile(r"\.?r[0-9]+-[0-9a-f]{6}")
 _SNAPSHOT: Final = re.compile(r"snapshot-[0-9]{8,}\.safetensors")
+_PART: Final = re.compile(r"emitted-[a-z]+-[0-9]{8,}\.npy")
 _HALF: Final = re.compile(r"\.fv-[0-9a-f]{16}\.tmp")
-_FILE: Final = re.compile(rf"terms\.json|{_SNAPSHOT.pattern}|emitted-[a-z]+-[0-9]{{8,}}\.npy|{_HALF.pattern}")
+_FILE: Final = re.compile(rf"terms\.json|{_SNAPSHOT.pattern}|{_PART.pattern}|{_HALF.pattern}")
 
 
 class JobStore:
@@ -157,16 +158,16 @@ class JobStore:
             write_files({path: data.getvalue() + _digest(data.getvalue())}, force=True)
         return True
 
-    def emitted(self, job: str, artifact: str) -> Iterator[NDArray[np.uint8]]:
-        """The parts of an artifact that were recorded, in order.
+    def emitted(self, job: str, artifact: str) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """The parts of an artifact that were recorded, with their indices, in order. One that the disk refused is not
+        among them, whatever came after it.
 
         Raises:
             RunError: FV504, one of them is damaged.
         """
-        index = 0
-        while (path := self._part(job, artifact, index)).exists():
-            yield _load(path)
-            index += 1
+        for path in sorted((self.folder / job).glob(f"emitted-{artifact}-*.npy")):
+            if _PART.fullmatch(path.name):
+                yield int(path.stem.split("-")[-1]), _load(path)
 
     def end(self, job: str) -> None:
         """Forgets a job that has ended, in one instant; one that is not there is forgotten already.

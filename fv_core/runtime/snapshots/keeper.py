@@ -40,6 +40,7 @@ class KeptJob:
         """Whether another process accepted it."""
         self.unkept: FvError | None = None
         """What the store lacks of it, and why."""
+        self._unrecorded: list[MediaChunk] = []  # what the disk refused; the writer's alone
         self._id = ident
         self._store = store
         self._writer = writer
@@ -105,16 +106,25 @@ class KeptJob:
         self._woken()
 
     def _put(self, snapshot: RequestSnapshot, served: float) -> None:
+        while self._unrecorded:  # a snapshot that is past a chunk does not make it again
+            self._emit(self._unrecorded[0])
+            del self._unrecorded[0]
         self._store.put(self._id, snapshot)
         self._stored = served
 
     def _record(self, chunk: MediaChunk, tell: Callable[[RequestEvent], None]) -> None:
         new = True
         try:
-            new = self._store.emit(self._id, "video", chunk.index, chunk.frames)
+            new = self._emit(chunk)
+        except Exception:
+            self._unrecorded.append(chunk)
+            raise
         finally:
             if new:
                 tell(chunk)
+
+    def _emit(self, chunk: MediaChunk) -> bool:
+        return self._store.emit(self._id, "video", chunk.index, chunk.frames)
 
     def _drop(self) -> None:
         try:

@@ -206,7 +206,15 @@ def test_a_chunk_is_emitted_once_whatever_is_run_twice(tmp_path: Path) -> None:
     (tmp_path / JOB).mkdir()
     found = [store.emit(JOB, "video", index, part) for index in (0, 1, 0, 1, 2)]
     assert found == [True, True, False, False, True]
-    assert len(list(store.emitted(JOB, "video"))) == 3
+    assert [index for index, _ in store.emitted(JOB, "video")] == [0, 1, 2]
+
+
+def test_chunks_after_one_that_is_missing_are_found(tmp_path: Path) -> None:
+    store = JobStore(tmp_path)
+    (tmp_path / JOB).mkdir()
+    for index in (0, 3, 4):
+        store.emit(JOB, "video", index, np.full((1, 2, 2, 3), index, dtype=np.uint8))
+    assert [(index, part.max()) for index, part in store.emitted(JOB, "video")] == [(0, 0), (3, 3), (4, 4)]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +232,7 @@ def test_a_damaged_chunk_is_told(damage: Callable[[bytes], bytes], tmp_path: Pat
     store, part = JobStore(tmp_path), np.arange(60, dtype=np.uint8).reshape(1, 4, 5, 3)
     (tmp_path / JOB).mkdir()
     store.emit(JOB, "video", 0, part)
-    assert [found.tolist() for found in store.emitted(JOB, "video")] == [part.tolist()]
+    assert [found.tolist() for _, found in store.emitted(JOB, "video")] == [part.tolist()]
     (path,) = (tmp_path / JOB).iterdir()
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(RunError, match=f"FV504.*{path.name}.*is damaged"):

@@ -29,6 +29,7 @@ class Disk:
         self.snapshot: object = 0.0
         self.chunks: set[int] = set()
         self.full = False
+        self.refused = set[int]()
         self.ended = False
 
     def do(self, job: str, writing: Callable[[], None]) -> None:
@@ -43,7 +44,7 @@ class Disk:
         self.snapshot = snapshot
 
     def emit(self, job: str, artifact: str, index: int, part: object) -> bool:
-        if self.full:
+        if self.full or index in self.refused:
             raise ResourceError("FV403", name="output", rule="is full", remedy="Free some.")
         new = index not in self.chunks
         self.chunks.add(index)
@@ -124,6 +125,29 @@ def test_a_full_disk_holds_up_nobody_and_is_told(disk: Disk) -> None:
     assert not job.waits(1.0, 1.0)
     assert len(told) == 1  # live all the same
     assert [error.code for error in ends if error is not None] == ["FV403"]
+
+
+def test_no_snapshot_is_past_a_chunk_that_is_not_recorded(disk: Disk) -> None:
+    """Or nobody would make it again after a crash. Once there is room it is recorded, and told once all the same."""
+    job, told = kept(disk, every_s=0.0), list[RequestEvent]()
+
+    def write() -> None:
+        while disk.queue:
+            disk.write()
+
+    disk.full = True
+    job.tell(first := chunk(0), told.append)
+    write()
+    disk.full, disk.refused = False, {0}
+    job.tell(second := chunk(1), told.append)
+    job.put(lambda: cast(Any, 1.0), 1.0)
+    write()
+    assert (disk.snapshot, disk.chunks) == (0.0, {1})
+    disk.refused = set()
+    job.put(lambda: cast(Any, 2.0), 2.0)
+    write()
+    assert (disk.snapshot, disk.chunks) == (2.0, {0, 1})
+    assert told == [first, second]
 
 
 def test_a_snapshot_that_cannot_be_taken_is_told(disk: Disk) -> None:
