@@ -80,7 +80,8 @@ class Entry:
 
     @property
     def next_s(self) -> float:
-        """What its next step may take: as it is predicted, or as long as the last one."""
+        """What its next step may take: as it is predicted, or as long as the last one. A guess is not trusted: of a
+        kind that was never measured it may take any time."""
         return max(self.step_s, self.quote.step_s(self.turn) if self.turn else 0.0)
 
     @property

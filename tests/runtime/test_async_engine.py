@@ -507,6 +507,37 @@ def test_an_engine_refuses_what_it_cannot_mean(ask: Ask) -> None:
     asyncio.run(main())
 
 
+def test_a_job_is_stored_before_a_step_of_a_kind_that_was_never_measured(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a step may be long: a crash in it would repeat it and what was not stored before it."""
+    monkeypatch.setenv("FV_HOME", str(tmp_path / "home"))
+    stored: dict[str, list[str]] = {}
+    put = JobStore.put
+
+    def recorded(self: JobStore, job: str, snapshot: RequestSnapshot) -> None:
+        stored.setdefault(job, []).append(snapshot.header.turn)
+        put(self, job, snapshot)
+
+    monkeypatch.setattr(JobStore, "put", recorded)
+
+    async def main() -> None:
+        async with made(store=tmp_path / "store", every_s=1e6) as engine:
+            for seed in (1, 2):
+                await (await engine.submit(ask(seed=seed, prompt=f"circle {seed}"))).result()
+
+    asyncio.run(main())
+    unmeasured, measured = stored.values()
+    assert unmeasured == [
+        "encode",
+        "encode_negative",
+        "denoise",
+        "decode",
+        "decode",
+    ]  # accepted first, done last
+    assert measured == ["encode", "decode"]
+
+
 def test_two_engines_do_not_share_a_store(ask: Ask, tmp_path: Path) -> None:
     async def main() -> None:
         async with made(store=tmp_path):

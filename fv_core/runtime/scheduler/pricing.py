@@ -80,8 +80,9 @@ class Tariff:
         return all(self._costs[node].known for node in nodes)
 
     def step_s(self, node: str) -> float:
-        """Predicted seconds of a step of a node."""
-        return self._costs[node].seconds(1)
+        """Predicted seconds of a step of a node; infinite where no such step was measured on this machine."""
+        cost = self._costs[node]
+        return cost.seconds(1) if cost.known else math.inf
 
     def _current(self) -> tuple[int, Mapping[str, NodePrice], float]:
         now = self._now
@@ -146,7 +147,7 @@ class Quote:
         return self.steps[node].key
 
     def step_s(self, node: str) -> float:
-        """Predicted seconds of a step of a node, alone."""
+        """Predicted seconds of a step of a node, alone; infinite where no such step was measured on this machine."""
         return self._tariff.step_s(node)
 
     def took(self, node: str, jobs: int, seconds: float) -> None:
