@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 from fv_core.errors import Cancelled, FvError, RequestError, ResourceError
 from fv_core.media import Clip
 from fv_core.request import CancelScope, MediaChunk, Numerics, Priority, Request
-from fv_core.runtime.async_job import AsyncJob
+from fv_core.runtime.async_job import AsyncJob, misused, require_loop
 from fv_core.runtime.batching import MAX_BATCH
 from fv_core.runtime.dispatch import Dispatcher, Entry
 from fv_core.runtime.engine import Engine
@@ -40,7 +40,8 @@ _NEVER_FITS: Final = "FV401"
 
 
 class AsyncEngine:
-    """An `Engine` behind an event loop. Use it as an asynchronous context manager: leaving it cancels what still runs.
+    """An `Engine` behind an event loop. Use it as an asynchronous context manager, once: leaving it cancels what still
+    runs. Whatever is asked of it from another event loop than it was entered in, leaving excepted, is refused (FV513).
 
     Whose step is next follows from what is left of each job and how urgent it is (`runtime.scheduler`). Requests are
     checked beside the steps, so that who submits one waits for none.
@@ -86,6 +87,7 @@ class AsyncEngine:
         self._left: set[str] = set()  # ended by leaving, which is no reason to forget them
         self._gate = threading.Lock()  # no job is taken on by an engine that has been told to end
         self._draining = self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # in which it was entered
 
     async def submit(
         self,
@@ -105,7 +107,7 @@ class AsyncEngine:
             ResourceError: FV410, as many jobs, or seconds of work, as are accepted at once are on their way. RunError:
                 FV506, the engine is draining, closed or was not entered. FvError: whatever refuses the request.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._own_loop()
         deadline_s = None if deadline_s is None else checked_seconds("deadline_s", deadline_s)
         terms = Terms.now(checked_priority(priority), deadline_s)
         accepting = self._beside(lambda: self._accept(request, numerics, terms, loop))
@@ -117,13 +119,16 @@ class AsyncEngine:
 
     async def drain(self) -> None:
         """Refuses further requests and waits until all that were accepted have ended."""
+        self._own_loop()
         with self._gate:
             self._draining = True
-        for job in tuple(self._jobs.values()):
+            jobs = tuple(self._jobs.values())
+        for job in jobs:
             try:
                 await job.result()
             except FvError:
                 continue  # its own submitter is told
+        await asyncio.sleep(0)  # those that had left `_jobs` are done once the loop gets to it
 
     async def recover(self) -> list[AsyncJob]:
         """Takes on the jobs of the store that are not on their way, in the order of their acceptance: those of a
@@ -135,23 +140,28 @@ class AsyncEngine:
         Raises:
             RequestError: FV310, the engine has no store.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._own_loop()
         return await asyncio.wrap_future(self._beside(lambda: self._recover(loop)))
 
     async def forget(self, job: AsyncJob) -> None:
         """Removes a job that is done from the store: its clip was taken. Those that failed here are not kept."""
+        self._own_loop()
         if self._keeper is not None and job.done:
             await asyncio.wrap_future(self._beside(partial(self._keeper.store.end, job.id)))
 
     async def counters(self) -> Counters:
         """As `Engine.counters`."""
+        self._own_loop()
         return await asyncio.wrap_future(self._thread.ask(self._engine.counters))
 
     async def __aenter__(self) -> Self:
         if self._closed:
             raise shut("is closed")
+        if self._loop is not None:
+            raise misused("engine", "was entered already", "Enter it once, and share it.")
         if self._keeper is not None:
             self._keeper.store.claim()
+        self._loop = asyncio.get_running_loop()
         self._thread.start()
         return self
 
@@ -331,12 +341,23 @@ class AsyncEngine:
             kept.drop(settle)
 
     def _settle(self, job: AsyncJob, outcome: Clip | FvError, unkept: FvError | None) -> None:
-        self._jobs.pop(job.id, None)  # a job that was ending when the engine broke is settled twice
         self._left.discard(job.id)
         if isinstance(outcome, Clip) and unkept is not None:
             note = f"the store does not have all of it: {unkept.message}"
             outcome = replace(outcome, used=replace(outcome.used, adjusted=(*outcome.used.adjusted, note)))
-        job.end(outcome)
+        with self._gate:
+            self._jobs.pop(job.id, None)  # a job that was ending when the engine broke is settled twice
+            job.end(outcome)
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that runs.
+
+        Raises:
+            RunError: FV513, it is another than the one in which the engine was entered.
+        """
+        if self._loop is not None:
+            require_loop(self._loop, "engine")
+        return asyncio.get_running_loop()
 
     def _require_open(self) -> None:
         if self._draining:

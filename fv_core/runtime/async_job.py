@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from fv_core.errors import Cancelled, FvError
+from fv_core.errors import Cancelled, FvError, RunError
 from fv_core.media import Clip
 from fv_core.request import CancelScope, Failed, Finished, MediaChunk, RequestEvent
 
@@ -48,7 +48,7 @@ class AsyncJob:
         self._chunks = list(told)
         self._sent = self._read = 0  # chunks: counted by the thread that tells, and by the loop's
         self._readers = self._awaiting = 0
-        self._over = False
+        self._over = self._reading = False
         self._clip: asyncio.Future[Clip] = loop.create_future()
         self._clip.add_done_callback(_retrieved)
         self._ends: float | None = None
@@ -61,7 +61,9 @@ class AsyncJob:
 
     @property
     def cancelled(self) -> bool:
-        """Whether it was cancelled, or its deadline has passed."""
+        """Whether it was cancelled, or its deadline has passed, before it was done."""
+        if self.done:
+            return isinstance(self._clip.exception(), Cancelled)
         return self._cancel.cancelled
 
     @property
@@ -90,8 +92,9 @@ class AsyncJob:
 
         Raises:
             Cancelled: it was cancelled, or its deadline passed; `partial` has the chunks that were final by then.
-            FvError: whatever else ended it.
+            FvError: whatever else ended it. RunError: FV513, the event loop is another than the engine's.
         """
+        require_loop(self._loop, f"job {self.id}")
         self._awaiting += 1
         self._woken()
         try:
@@ -100,11 +103,16 @@ class AsyncJob:
             self._awaiting -= 1
 
     async def __aiter__(self) -> AsyncIterator[RequestEvent]:
-        """The events that were not read yet, in order, up to Finished or Failed. One reader at a time."""
+        """The events that were not read yet, in order, up to Finished or Failed.
+
+        Raises:
+            RunError: FV513, another reader waits for the next event, or the event loop is another than the engine's.
+        """
+        require_loop(self._loop, f"job {self.id}")
         self._readers += 1
         try:
             while not (self._over and self._events.empty()):
-                event = await self._events.get()
+                event = await self._next()
                 if isinstance(event, MediaChunk):
                     self._read += 1
                     self._woken()
@@ -112,6 +120,17 @@ class AsyncJob:
         finally:
             self._readers -= 1
             self._woken()
+
+    async def _next(self) -> RequestEvent:
+        if self._reading:
+            raise misused(
+                f"job {self.id}", "is read by another reader already", "Read its events in one place."
+            )
+        self._reading = True
+        try:
+            return await self._events.get()
+        finally:
+            self._reading = False
 
     @property
     def lags(self) -> bool:
@@ -169,6 +188,23 @@ class AsyncJob:
 
 def _index(chunk: MediaChunk) -> int:
     return chunk.index
+
+
+def require_loop(own: asyncio.AbstractEventLoop, name: str) -> None:
+    """Raises:
+    RunError: FV513, the loop that runs is another.
+    """
+    if asyncio.get_running_loop() is not own:
+        raise misused(
+            name,
+            "is used from another event loop than its engine was entered in",
+            "Use `asyncio.run_coroutine_threadsafe` from other threads.",
+        )
+
+
+def misused(name: str, rule: str, remedy: str) -> RunError:
+    """FV513: an engine or a job is used out of order."""
+    return RunError("FV513", name=name, rule=rule, remedy=remedy)
 
 
 def _retrieved(future: asyncio.Future[Clip]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -446,17 +447,72 @@ def test_a_deadline_may_be_further_away_than_a_thread_can_wait(ask: Ask) -> None
     asyncio.run(main())
 
 
-def test_a_job_whose_event_loop_is_gone_harms_no_other(ask: Ask) -> None:
+def test_another_event_loop_can_only_leave(ask: Ask) -> None:
+    """The loop in which it was entered has gone meanwhile, and a job of that loop goes on."""
+    engine = made()
+
+    async def enters() -> AsyncJob:
+        await engine.__aenter__()
+        with pytest.raises(FvError, match="FV513 engine: was entered already"):
+            await engine.__aenter__()
+        return await engine.submit(ask(steps=3))
+
+    job = asyncio.run(enters())
+
+    async def elsewhere() -> None:
+        asked = (
+            engine.submit(ask()), engine.recover(), engine.counters(), engine.drain(), engine.forget(job),
+            job.result(), anext(aiter(job)),
+        )  # fmt: skip
+        for one in asked:
+            with pytest.raises(FvError, match=r"FV513 .* is used from another event loop"):
+                await one
+        await engine.__aexit__(None, None, None)
+
+    asyncio.run(elsewhere())
+    assert engine._thread.broken is None
+
+
+def test_a_job_has_one_reader_at_a_time(ask: Ask) -> None:
     async def main() -> None:
         async with made() as engine:
+            job = await engine.submit(ask(steps=30))
+            async for _ in job:
+                break
 
-            async def elsewhere() -> None:
-                await engine.submit(ask(steps=3))
+            async def read() -> list[Any]:
+                return [event async for event in job]
 
-            await asyncio.to_thread(asyncio.run, elsewhere())
-            job = await engine.submit(ask(steps=30, seed=2))
+            reading = [asyncio.create_task(read()) for _ in range(2)]
+            await asyncio.wait(reading)
+            told, refused = reading[0].result(), reading[1].exception()
+            assert isinstance(told[-1], Finished)
+            assert isinstance(refused, FvError) and refused.code == "FV513"
+
+    asyncio.run(main())
+
+
+def test_a_job_that_is_done_is_cancelled_no_more(ask: Ask) -> None:
+    async def main() -> None:
+        async with made() as engine:
+            job, other = await engine.submit(ask()), await engine.submit(ask(seed=2, steps=500))
             await job.result()
-            assert await held(engine) == (0, 0, 0, 0, 0)
+            for one in (job, other):
+                one.cancel()
+            assert await code_of(other) == "FV510"
+            assert (job.cancelled, other.cancelled) == (False, True)
+
+    asyncio.run(main())
+
+
+def test_all_jobs_are_done_when_the_engine_is_drained(ask: Ask) -> None:
+    async def main() -> None:
+        async with made() as engine:
+            job = await engine.submit(ask())
+            while engine._jobs:  # the event loop is not told before it is let go on
+                time.sleep(0.001)
+            await engine.drain()
+            assert job.done
 
     asyncio.run(main())
 

@@ -53,8 +53,11 @@ def test_a_job_waits_for_its_reader_and_its_neighbours_do_not(ask: Ask, engine: 
             events = aiter(job)
             await first_chunk(events)
             neighbours = [await (await running.submit(short)).result() for _ in range(3)]
-            for _ in range(60):  # between two of them a step is taken by whoever could take one
+            while not running._dispatcher.idle:  # as long as anybody could take a step
+                await asyncio.sleep(0)
+            for _ in range(3):
                 assert (await running.counters()).requests == 1
+            assert running._dispatcher.idle
             assert len(job.chunks) == 1 + AHEAD
             assert [event.index async for event in events if isinstance(event, MediaChunk)] == [*range(1, 21)]
             return await job.result(), neighbours[0]

@@ -67,6 +67,11 @@ RUN: Final = (
         "The request was not done by the deadline that its caller gave, and was ended like a cancelled one.",
     ),
     row(
+        "FV513", "asynchronous engine out of order", 1, 500, "engine_misused",
+        "An asynchronous engine is entered once. It and its jobs are used from the event loop in which it was entered, "
+        "except that any may leave it, and one reader at a time waits for a job's events.",
+    ),
+    row(
         "FV599", "internal error", 1, 500, "internal_error",
         "Something failed that fv did not foresee: a defect. `FV_DEBUG=1` shows the traceback.",
     ),
