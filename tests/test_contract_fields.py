@@ -54,7 +54,7 @@ CONTRACTS = (
 WITH_CODE = ("fv_core.media.sidecar", "fv_core.runtime.estimate", "fv_core.runtime.snapshots.snapshot")
 """Modules that have contracts beside the code that reads them."""
 
-TOLD_TO_OTHERS = {"At": "interceptors"}
+TOLD_TO_OTHERS = {"At": "interceptors", "Provenance": "people"}
 """Contracts that fv only writes, and who reads them."""
 
 PROVES_NOTHING = ("fv_core.codec", "fv_core.card.validate", "fv_core.card.reads", "dataclasses", "copy")

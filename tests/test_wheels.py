@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LIBRARY = {".py", ".json", ".typed"}
+LIBRARY = {".py", ".json", ".toml", ".typed"}
 """What a package may hold."""
 ASSETS = {
     package.name: {

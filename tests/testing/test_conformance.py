@@ -33,6 +33,12 @@ BLOCKED = {
 }  # fmt: skip
 """How many tests can tell nothing beside the one that fails."""
 
+BESIDE = {
+    "GlobalState": {"test_cancel_stops_within_one_component_call", "test_snapshot_at_every_step_comes_back"},
+    "Unseeded": {"test_cancel_stops_within_one_component_call"},
+}
+"""What else cannot hold: who is beside a cancelled request must come to its bits alone."""
+
 AUTHORS_TESTS = """
 import subprocess
 from pathlib import Path
@@ -80,7 +86,7 @@ def outcomes(run_as_author: Callable[[str], Outcomes]) -> Outcomes:
 def test_suite_fails_by_exactly_the_test_that_is_meant(wrong: str, outcomes: Outcomes) -> None:
     found = outcomes[wrong]
     assert found["error"] == set()
-    assert found["failure"] == {MEANT[wrong]} - {""}
+    assert found["failure"] - BESIDE.get(wrong, set()) == {MEANT[wrong]} - {""}
     assert len(found["skipped"]) == BLOCKED.get(wrong, 0)
     assert len(found["passed"]) == len(inherited()) - BLOCKED.get(wrong, 0) - bool(MEANT[wrong])
 

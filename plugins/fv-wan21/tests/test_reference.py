@@ -96,7 +96,7 @@ def test_mixed_up_guidance_is_a_fault_of_the_trajectory_alone(
 def test_a_solver_without_its_corrector_parts_after_the_first_step(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unipc, "_correct", lambda state, sample, x0, sigmas, step: sample)
+    monkeypatch.setattr(unipc, "_correct", lambda state, sample, x0, step: sample)
     first = measured(engine)["C1"].first
     assert first is not None
     assert (first.tap, first.step) == ("denoise/1/latent", 1)
