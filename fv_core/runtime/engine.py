@@ -9,9 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
-
-import torch
+from typing import Literal, Self
 
 from fv_core.adapters.pool import AdapterPool
 from fv_core.card import ModelCard
@@ -19,8 +17,7 @@ from fv_core.errors import RequestError
 from fv_core.extend import InterceptorSpec
 from fv_core.media import Clip
 from fv_core.memory import Tag
-from fv_core.request import CancelScope, Numerics, Request, ResolvedRequest
-from fv_core.runtime.adapters import AdapterStack, bind_adapters
+from fv_core.request import CancelScope, Numerics, Request
 from fv_core.runtime.batching import MAX_BATCH, Batching, Forwards, checked_limit
 from fv_core.runtime.engine_options import (
     cache_budgets,
@@ -36,13 +33,13 @@ from fv_core.runtime.gain import Gain, Measured
 from fv_core.runtime.instance import ModelInstance, closed
 from fv_core.runtime.intake import Intake
 from fv_core.runtime.job import Job, Observer, closing_on_error
+from fv_core.runtime.opening import Opening
 from fv_core.runtime.requests.resolve import Settled
 from fv_core.runtime.residency import Residency, SleepIn
 from fv_core.runtime.results import finished_clip
-from fv_core.runtime.run import RequestRun
 from fv_core.runtime.scheduler.book import CostBook
 from fv_core.runtime.scheduler.pricing import Pricing, Quote
-from fv_core.runtime.scope import RequestScope, over
+from fv_core.runtime.scope import over
 from fv_core.runtime.snapshots import snapshot
 from fv_core.runtime.snapshots.resumable import check_fits, header_of
 from fv_core.runtime.snapshots.snapshot import RequestSnapshot, SnapshotHeader
@@ -124,6 +121,7 @@ class Engine:
             adapters=self._adapters,
         )
         self.pricing = Pricing(CostBook())
+        self._opening = Opening(self._intake, self._residency, self._stores, self._adapters, self.pricing)
         self._ids = itertools.count(1)
         self._name = secrets.token_hex(3)  # a request that is resumed elsewhere keeps its id
         self._closed = False
@@ -136,7 +134,7 @@ class Engine:
         """
         card, settled = self._settled(request)
         instance = self._residency.sketch(card)
-        plan, _ = self._planned(settled.request, instance)
+        plan, _ = self._opening.planned(settled.request, instance)
         offload = self._residency.offload(card)
         seconds = self.pricing.quote(instance, plan.request, offload=offload).eta_s
         return replace(plan, offload=offload.value, seconds=seconds)
@@ -209,8 +207,10 @@ class Engine:
         """
         card, settled = self._settled(request, numerics)
         instance = self._residency.instance(card)
-        plan, stack = self._planned(settled.request, instance)
-        job = self._job(self._new_id(), plan, instance, stack, cancel, observer, settled.inputs.contents)
+        plan, stack = self._opening.planned(settled.request, instance)
+        job = self._opening.job(
+            self._new_id(), plan, instance, stack, cancel, observer, settled.inputs.contents
+        )
         with closing_on_error(job):
             job.run.notes += self.pricing.notes()
             job.announce()
@@ -229,11 +229,11 @@ class Engine:
         """
         card, settled = self._settled(request, numerics)
         instance = self._residency.described(card)
-        plan, stack = self._planned(settled.request, instance)
+        plan, stack = self._opening.planned(settled.request, instance)
         self._residency.check(plan, instance, stack)
-        with closing(RequestScope(self._new_id(), Stores(self._stores.budgets, reuse=False))) as scope:
-            contents = settled.inputs.contents
-            run = self._run(scope.owner, settled.request, instance, scope, contents, None, stack)
+        with self._opening.unstarted(
+            self._new_id(), settled.request, instance, stack, settled.inputs.contents
+        ) as run:
             return snapshot.take(run, header_of(run))
 
     def snapshot(self, job: Job) -> RequestSnapshot:
@@ -261,8 +261,8 @@ class Engine:
         self._intake.check_covered(header.request)
         instance = self._residency.instance(self._card(header.request.model))
         check_fits(header, instance, self._intake.extensions)
-        plan, stack = self._planned(header.request, instance)
-        job = self._job(header.request_id, plan, instance, stack, cancel, observer)
+        plan, stack = self._opening.planned(header.request, instance)
+        job = self._opening.job(header.request_id, plan, instance, stack, cancel, observer)
         with closing_on_error(job):
             snapshot.restore(job.run, taken)
         job.quote = self.quote(header)
@@ -348,9 +348,8 @@ class Engine:
     def close(self) -> None:
         """Drops weights and caches and what open jobs hold, which end with FV506; closing twice is the same as once."""
         self._closed = True
-        self.pricing.keep(
-            now=True
-        )  # what fails was told with a clip, or is lost as in a process that is killed
+        # Where this fails it was told with a clip, or is lost as in a process that is killed.
+        self.pricing.keep(now=True)
         self._stores.close()
         self._residency.close()
         self._adapters.clear()
@@ -374,58 +373,6 @@ class Engine:
     def _require_open(self) -> None:
         if self._closed:
             raise closed("engine")
-
-    def _planned(self, request: ResolvedRequest, instance: ModelInstance) -> tuple[RunPlan, AdapterStack]:
-        """What the request takes, and the adapters that it takes some of it for."""
-        plan = self._intake.plan(instance, request)
-        stack = bind_adapters(request, instance, plan.weights.keys(), self._adapters)
-        return replace(plan, adapters=stack.told(), adapter_bytes=stack.bytes()), stack
-
-    def _job(
-        self,
-        request_id: str,
-        plan: RunPlan,
-        instance: ModelInstance,
-        adapters: AdapterStack,
-        cancel: CancelScope | None,
-        observer: Observer | None,
-        contents: Mapping[str, Any] | None = None,
-    ) -> Job:
-        self._stores.renew(instance.digest, instance.version)
-        scope = RequestScope(request_id, self._stores)
-        try:
-            scope.own(self._residency.admit(request_id, plan, instance, adapters))
-            instance.check(tuple(plan.weights))
-            run = self._run(request_id, plan.request, instance, scope, contents, cancel, adapters)
-        except BaseException:
-            scope.close()
-            raise
-        quote = self.pricing.quote(instance, plan.request)
-        return Job(run, quote, observer)
-
-    def _run(
-        self,
-        request_id: str,
-        request: ResolvedRequest,
-        instance: ModelInstance,
-        scope: RequestScope,
-        contents: Mapping[str, Any] | None,
-        cancel: CancelScope | None,
-        adapters: AdapterStack,
-    ) -> RequestRun:
-        return RequestRun(
-            request_id,
-            request,
-            instance,
-            scope,
-            cancel=cancel or CancelScope(),
-            extensions=self._intake.extensions,
-            inputs={
-                slot: torch.from_numpy(content).to(instance.device)
-                for slot, content in (contents or {}).items()
-            },
-            adapters=adapters,
-        )
 
     def _new_id(self) -> str:
         return f"r{next(self._ids)}-{self._name}"

@@ -14,18 +14,16 @@ import torch
 from torch import nn
 
 from fv_core.card import ModelCard
-from fv_core.errors import FvError, PluginError, RequestError, ResourceError, RunError
+from fv_core.errors import RequestError, ResourceError, RunError
 from fv_core.loop import Component, Loop
 from fv_core.loop.one_call import OneCall
 from fv_core.memory import Budget, Claim, Tag, Ticket
-from fv_core.plugins.reference import resolve_reference
 from fv_core.program import ComponentNode, Node
 from fv_core.runtime.batching import Batching
-from fv_core.runtime.faults import loading_fault
+from fv_core.runtime.building import build_component, component_name, not_its_own
 from fv_core.runtime.gain import Measured
 from fv_core.runtime.loops import build_loop
 from fv_core.weights.asleep import Asleep, put_to_sleep
-from fv_core.weights.checkpoint import CheckpointContext
 from fv_core.weights.footprint import bytes_of, share_memory
 from fv_core.weights.layout import named
 from fv_core.weights.marks import Marks
@@ -287,7 +285,7 @@ class ModelInstance:
         for instance in (self, *self._neighbours()):
             for other in (*instance._components, *instance._asleep):
                 if share_memory(component.module, instance._module(other)):
-                    raise _not_its_own(self._name(component_id), instance._name(other))
+                    raise not_its_own(self._name(component_id), instance._name(other))
         return component
 
     def _wake(self, component_id: str) -> Component:
@@ -343,28 +341,18 @@ class ModelInstance:
         self._sizes.pop(component_id, None)
 
     def _name(self, component_id: str) -> str:
-        return f"component {component_id} of {self.card.model_id}"
+        return component_name(self.card, component_id)
 
     def _build(self, component_id: str, *, check_only: bool) -> Component:
-        spec = self.card.components[component_id]
-        factory = resolve_reference(spec.load, owner=f"{self.card.model_id} component {component_id}")
-        dtype = self.dtype if spec.dtype == "card" else getattr(torch, spec.dtype)
-        context = CheckpointContext(
-            spec,
+        return build_component(
+            self.card,
+            component_id,
             folder=self.folder,
             seed=SEED,
             device=self.device,
-            dtype=dtype,
+            dtype=self.dtype,
             check_only=check_only,
-            component=component_id,
         )
-        try:
-            component: Component = factory(context)
-        except FvError:
-            raise
-        except Exception as error:
-            raise loading_fault(error, self._name(component_id), context.suspects()) from error
-        return component
 
     def _make_room(self, arriving: str) -> None:
         if self.offload is Offload.COMPONENT:
@@ -376,15 +364,6 @@ class ModelInstance:
 def closed(name: str) -> RunError:
     """FV506: what was asked of has been closed."""
     return RunError("FV506", name=name, rule="is closed", remedy="Make a new engine.")
-
-
-def _not_its_own(name: str, other: str) -> PluginError:
-    return PluginError(
-        "FV123",
-        name=name,
-        rule=f"was made with tensors that are those of {other}",
-        remedy="Its factory must make a module of its own each time, and fill that.",
-    )
 
 
 def _would_be_lost(name: str, tensors: Sequence[str]) -> ResourceError:
