@@ -52,15 +52,11 @@ class Judged:
 
 
 def prompts(split: Split, count: int) -> list[tuple[Labels, str]]:
-    """Different prompts, combinations in turn and wordings at random; all there are where `count` is more."""
-    every = [
-        (labels, labels.caption(wording, name))
-        for wording in range(len(WORDINGS))
-        for name in range(2)
-        for labels in combinations(split)
-    ]
-    order = np.random.default_rng(0).permutation(len(every))
-    return [every[place] for place in order[:count]]
+    """Different prompts, combinations, wordings and names of words at random."""
+    rng = np.random.default_rng(0)
+    every = [(labels, wording) for wording in range(len(WORDINGS)) for labels in combinations(split)]
+    chosen = [every[place] for place in rng.permutation(len(every))[:count]]
+    return [(labels, labels.caption(wording, rng)) for labels, wording in chosen]
 
 
 def generated(engine: Engine, model: str, asked: Sequence[tuple[Labels, str]], seeds: int) -> Judged:

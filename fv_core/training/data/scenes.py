@@ -6,6 +6,8 @@ Some combinations of shape, colour and direction are held out: a model that draw
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -16,18 +18,59 @@ from numpy.typing import NDArray
 Frames = NDArray[np.uint8]
 """[F, H, W, 3], RGB."""
 
-SHAPES: Final = {"circle": ("circle", "disc"), "square": ("square", "box"), "triangle": ("triangle", "wedge")}
+SHAPES: Final = ("circle", "square", "triangle", "diamond", "cross")
 COLOURS: Final = {
     "red": (225, 30, 40),
     "green": (30, 170, 60),
     "blue": (40, 80, 230),
     "yellow": (240, 205, 30),
     "purple": (160, 50, 190),
+    "orange": (245, 118, 20),
+    "cyan": (40, 205, 225),
+    "pink": (255, 150, 200),
 }
-"""Apart by at least 100 of 255 in some channel, from each other and from both backgrounds."""
+"""Apart by at least 85 of 255 in some channel, from each other and from every background."""
 DIRECTIONS: Final = {"right": (1.0, 0.0), "left": (-1.0, 0.0), "down": (0.0, 1.0), "up": (0.0, -1.0)}
 """Unit vectors (x, y), y downwards."""
-BACKGROUNDS: Final = {"black": (0, 0, 0), "white": (255, 255, 255)}
+BACKGROUNDS: Final = {
+    "black": (0, 0, 0),
+    "white": (255, 255, 255),
+    "grey": (128, 128, 128),
+    "navy": (15, 25, 85),
+}
+_MARGIN: Final = 0.016  # a pixel of 64
+_CIRCLE, _SQUARE, _INSCRIBED, _DIAMOND, _ARM, _BAR = 1.0, 0.87, 0.68, 1.1, 1.05, 0.42
+_REACH: Final = {
+    "circle": (_CIRCLE,) * 4,
+    "square": (_SQUARE,) * 4,
+    "triangle": (math.sqrt(3) * _INSCRIBED, math.sqrt(3) * _INSCRIBED, 2 * _INSCRIBED, _INSCRIBED),
+    "diamond": (_DIAMOND,) * 4,
+    "cross": (_ARM,) * 4,
+}
+"""How far an outline of radius one reaches from its centre of mass: left, right, up, down."""
+AREAS: Final = {
+    "circle": math.pi * _CIRCLE**2,
+    "square": (2 * _SQUARE) ** 2,
+    "triangle": 3 * math.sqrt(3) * _INSCRIBED**2,
+    "diamond": 2 * _DIAMOND**2,
+    "cross": 4 * _BAR * (2 * _ARM - _BAR),
+}
+"""Of the outlines of radius one; about equal, so that the outline and not the area tells shapes apart."""
+SYNONYMS: Final = {
+    "circle": ("disc", "ball"),
+    "square": ("box",),
+    "triangle": ("wedge",),
+    "diamond": ("rhombus",),
+    "cross": ("plus",),
+    "purple": ("violet",),
+    "cyan": ("turquoise",),
+    "right": ("rightwards",),
+    "left": ("leftwards",),
+    "down": ("downwards",),
+    "up": ("upwards",),
+    "grey": ("gray",),
+}
+"""Other names of a word, of which captions hold each as often as the word itself."""
 WORDINGS: Final = (
     "a {colour} {shape} moving {direction} on a {background} background",
     "{colour} {shape} moving {direction} on {background}",
@@ -62,13 +105,18 @@ class Labels:
         )
         return Split.HELD_OUT if place % 6 == 0 else Split.SEEN
 
-    def caption(self, wording: int, synonym: int = 0) -> str:
-        """The caption in one of the `WORDINGS`, with one of the shape's synonyms."""
+    def caption(self, wording: int, rng: np.random.Generator | None = None) -> str:
+        """The caption in one of the `WORDINGS`, in names that `rng` draws, or in the words themselves without one."""
+
+        def named(word: str) -> str:
+            names = (word, *SYNONYMS.get(word, ()))
+            return word if rng is None else names[int(rng.integers(len(names)))]
+
         return WORDINGS[wording].format(
-            shape=SHAPES[self.shape][synonym],
-            colour=self.colour,
-            direction=self.direction,
-            background=self.background,
+            shape=named(self.shape),
+            colour=named(self.colour),
+            direction=named(self.direction),
+            background=named(self.background),
         )
 
 
@@ -82,30 +130,39 @@ class Scene:
     travel: float
 
 
-def combinations(split: Split) -> tuple[Labels, ...]:
-    """All labels of a split, in a fixed order."""
-    words = itertools.product(SHAPES, COLOURS, DIRECTIONS, BACKGROUNDS)
-    found = (Labels(shape=s, colour=c, direction=d, background=b) for s, c, d, b in words)
+def combinations(split: Split, words: Collection[str] = ()) -> tuple[Labels, ...]:
+    """All labels of a split, in a fixed order; with `words`, those of these words alone."""
+    found = (
+        Labels(shape=s, colour=c, direction=d, background=b)
+        for s, c, d, b in itertools.product(SHAPES, COLOURS, DIRECTIONS, BACKGROUNDS)
+        if not words or {s, c, d, b} <= set(words)
+    )
     return tuple(labels for labels in found if labels.split() is split)
 
 
 def vocabulary() -> tuple[str, ...]:
     """Every word that a caption may hold, sorted."""
     found = {word for text in WORDINGS for word in text.split() if not word.startswith("{")}
-    found |= {word for synonyms in SHAPES.values() for word in synonyms}
-    return tuple(sorted(found | set(COLOURS) | set(DIRECTIONS) | set(BACKGROUNDS)))
+    found |= {name for names in SYNONYMS.values() for name in names}
+    return tuple(sorted(found | {*SHAPES, *COLOURS, *DIRECTIONS, *BACKGROUNDS}))
 
 
 def draw(labels: Labels, rng: np.random.Generator) -> Scene:
     """A scene whose shape stays within the frame from the first to the last picture."""
-    radius, travel = float(rng.uniform(0.18, 0.23)), float(rng.uniform(0.38, 0.48))
-    edge = radius + 0.02
-    across = float(rng.uniform(edge, 1 - edge))
-    along = float(rng.uniform(edge, 1 - edge - travel))
+    radius, travel = float(rng.uniform(0.18, 0.22)), float(rng.uniform(0.38, 0.44))
+    left, right, up, down = (_MARGIN + radius * reach for reach in _REACH[labels.shape])
     x, y = DIRECTIONS[labels.direction]
-    if x + y < 0:
-        along = 1 - along
-    return Scene(labels=labels, radius=radius, start=(along, across) if x else (across, along), travel=travel)
+    return Scene(
+        labels=labels,
+        radius=radius,
+        start=(_begin(left, right, x * travel, rng), _begin(up, down, y * travel, rng)),
+        travel=travel,
+    )
+
+
+def _begin(before: float, after: float, travel: float, rng: np.random.Generator) -> float:
+    """Where a centre may begin that keeps `before` from the lower edge and `after` from the upper one all along."""
+    return float(rng.uniform(before - min(travel, 0), 1 - after - max(travel, 0)))
 
 
 def render(scene: Scene, side: int, frames: int) -> Frames:
@@ -125,16 +182,21 @@ def render(scene: Scene, side: int, frames: int) -> Frames:
 def distance(
     shape: str, dx: NDArray[np.float32], dy: NDArray[np.float32], radius: float
 ) -> NDArray[np.float32]:
-    """Signed distance to the outline, negative inside; the three shapes have about equal areas.
+    """Signed distance to the outline, negative inside.
 
-    Reference: the exact distances of https://iquilezles.org/articles/distfunctions2d, the triangle's as the
-    largest of its three edges' (exact inside and along the edges, which is where a pixel is covered in part).
+    Reference: https://iquilezles.org/articles/distfunctions2d; what has corners is the largest of the distances from
+    its edges, exact inside and along the edges, which is where a pixel is covered in part.
     """
+    across, down = np.abs(dx), np.abs(dy)
     if shape == "circle":
-        found = np.sqrt(dx * dx + dy * dy) - radius
+        found = np.sqrt(dx * dx + dy * dy) - _CIRCLE * radius
     elif shape == "square":
-        found = np.maximum(np.abs(dx), np.abs(dy)) - 0.87 * radius
+        found = np.maximum(across, down) - _SQUARE * radius
+    elif shape == "triangle":
+        found = np.maximum(across * np.float32(0.8660254) - dy * 0.5, dy) - _INSCRIBED * radius
+    elif shape == "diamond":
+        found = (across + down - _DIAMOND * radius) * np.float32(math.sqrt(0.5))
     else:
-        inner = 0.68 * radius  # of the inscribed circle; the centre of mass is the centre
-        found = np.maximum(np.abs(dx) * np.float32(0.8660254) - dy * 0.5, dy) - inner
+        longer, shorter = np.maximum(across, down), np.minimum(across, down)
+        found = np.maximum(longer - _ARM * radius, shorter - _BAR * radius)
     return np.asarray(found, np.float32)

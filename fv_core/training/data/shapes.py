@@ -12,7 +12,19 @@ from torch import Tensor
 
 from fv_core.plugins.reference import resolve_reference
 from fv_core.training.contract import Bucket, Content, DataContext, Latent, Pixels, Sample, Source
-from fv_core.training.data.scenes import SHAPES, WORDINGS, Labels, Scene, Split, combinations, draw, render
+from fv_core.training.data.scenes import (
+    BACKGROUNDS,
+    COLOURS,
+    DIRECTIONS,
+    SHAPES,
+    WORDINGS,
+    Labels,
+    Scene,
+    Split,
+    combinations,
+    draw,
+    render,
+)
 
 Codec: TypeAlias = Callable[[Tensor], Tensor]
 _WORDING = 1  # the draws of a caption, apart from those of its scene
@@ -25,17 +37,26 @@ class Config:
     Args:
         clips: scenes of an epoch, from 1 up; each comes again in every epoch, in another wording.
         split: which combinations of shape, colour and direction are drawn.
+        words: of which words, at least one of each kind; of all that there are if none is named.
         codec: "module:attr" of a function that makes latents [1, C, f, h, w] of clips [1, 3, F, height, width] in
             [-1, 1], where the method takes latents: cheaper than the encoder, which was trained to give the same.
     """
 
     clips: int = 24_000
     split: Split = Split.SEEN
+    words: tuple[str, ...] = ()
     codec: str = ""
 
     def __post_init__(self) -> None:
         if self.clips < 1:
             raise ValueError(f"clips {self.clips} is below 1")
+        known = {*SHAPES, *COLOURS, *DIRECTIONS, *BACKGROUNDS}
+        if unknown := sorted(set(self.words) - known):
+            raise ValueError(f"words {unknown} are none of {', '.join(sorted(known))}")
+        if not combinations(self.split, self.words):
+            raise ValueError(
+                f"words {list(self.words)} make no {self.split} combination of shape, colour, direction and background"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +67,7 @@ class Shapes:
     clips: int
     split: Split
     geometry: Bucket
+    words: tuple[str, ...] = ()
     codec: Codec | None = None
     latents: dict[int, Tensor] = field(default_factory=dict)
 
@@ -58,7 +80,7 @@ class Shapes:
     def scene(self, index: int) -> Scene:
         """What sample `index` shows."""
         rng = _rng(self.seed, index)
-        pool = combinations(self.split)
+        pool = combinations(self.split, self.words)
         return draw(pool[int(rng.integers(len(pool)))], rng)
 
     def sample(self, index: int, epoch: int) -> Sample:
@@ -76,12 +98,14 @@ class Shapes:
         if self.codec is None:
             return Pixels(frames=frames)
         clip = frames.permute(3, 0, 1, 2).unsqueeze(0).float() / 127.5 - 1
-        return Latent(mean=self.latents.setdefault(index, self.codec(clip)[0]))
+        return Latent(
+            mean=self.latents.setdefault(index, self.codec(clip)[0].clone())
+        )  # and not the storage of a whole clip
 
 
 def reworded(labels: Labels, rng: np.random.Generator) -> str:
-    """A caption in one of the wordings, with one of the shape's names."""
-    return labels.caption(int(rng.integers(len(WORDINGS))), int(rng.integers(len(SHAPES[labels.shape]))))
+    """A caption in one of the wordings, with one of each word's names."""
+    return labels.caption(int(rng.integers(len(WORDINGS))), rng)
 
 
 def build(config: Any, context: DataContext) -> Source:
@@ -93,6 +117,7 @@ def build(config: Any, context: DataContext) -> Source:
         seed=context.seed,
         clips=config.clips,
         split=config.split,
+        words=config.words,
         geometry=geometry,
         codec=codec if context.content is Latent else None,
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fv_core.training.data.scenes import (
+    AREAS,
     BACKGROUNDS,
     COLOURS,
     DIRECTIONS,
@@ -111,13 +112,9 @@ def _outline(cover: NDArray[np.float32], centre: NDArray[np.float32]) -> str | N
     return best if overlaps[best] >= _LEAST_OVERLAP else None
 
 
-_AREA = {"circle": np.pi, "square": (2 * 0.87) ** 2, "triangle": 3 * np.sqrt(3) * 0.68**2}
-"""Of the outline of radius one."""
-
-
 def _overlap(
     cover: NDArray[np.float32], shape: str, dx: NDArray[np.float32], dy: NDArray[np.float32], area: float
 ) -> float:
-    radius = float(np.sqrt(area / _AREA[shape]))
+    radius = float(np.sqrt(area / AREAS[shape]))
     outline = np.clip(0.5 - distance(shape, dx, dy, radius) * len(cover), 0, 1)
     return float(np.minimum(cover, outline).sum() / np.maximum(cover, outline).sum())

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 CODEC_SEED: Final = 1
-_SCENES: Final = 800
+_SCENES: Final = 1600
 _BLOCK: Final = (4, 16, 16)
 """Frames, rows and columns of a latent cell."""
 
