@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -130,7 +130,8 @@ class Scene:
     travel: float
 
 
-def combinations(split: Split, words: Collection[str] = ()) -> tuple[Labels, ...]:
+@lru_cache
+def combinations(split: Split, words: tuple[str, ...] = ()) -> tuple[Labels, ...]:
     """All labels of a split, in a fixed order; with `words`, those of these words alone."""
     found = (
         Labels(shape=s, colour=c, direction=d, background=b)
@@ -140,11 +141,11 @@ def combinations(split: Split, words: Collection[str] = ()) -> tuple[Labels, ...
     return tuple(labels for labels in found if labels.split() is split)
 
 
-def vocabulary() -> tuple[str, ...]:
-    """Every word that a caption may hold, sorted."""
+def vocabulary(words: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Every word that a caption may hold, sorted; with `words`, one of a scene of these alone."""
+    known = words or (*SHAPES, *COLOURS, *DIRECTIONS, *BACKGROUNDS)
     found = {word for text in WORDINGS for word in text.split() if not word.startswith("{")}
-    found |= {name for names in SYNONYMS.values() for name in names}
-    return tuple(sorted(found | {*SHAPES, *COLOURS, *DIRECTIONS, *BACKGROUNDS}))
+    return tuple(sorted(found.union(*((word, *SYNONYMS.get(word, ())) for word in known))))
 
 
 def draw(labels: Labels, rng: np.random.Generator) -> Scene:

@@ -59,17 +59,40 @@ class Config:
             )
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Coded:
+    """The latents of `clips` clips, each made when it is first asked for.
+
+    They lie in one tensor: small ones, each allocated between the large ones it is made of, keep a hundred times their
+    size from being used again.
+    """
+
+    codec: Codec
+    clips: int
+    latents: Tensor | None = None
+    known: set[int] = field(default_factory=set)
+
+    def latent(self, index: int, frames: Callable[[], Tensor]) -> Tensor:
+        """[C, f, h, w] of the clip that `frames` gives, uint8 [F, height, width, 3]."""
+        if self.latents is None or index not in self.known:
+            made = self.codec(frames().permute(3, 0, 1, 2).unsqueeze(0).float() / 127.5 - 1)[0]
+            if self.latents is None:
+                self.latents = made.new_empty(self.clips, *made.shape)
+            self.latents[index] = made
+            self.known.add(index)
+        return self.latents[index]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shapes:
-    """Scenes of one geometry, as pixels or as the latents of a codec, which are kept."""
+    """Scenes of one geometry, as pixels or as latents."""
 
     seed: int
     clips: int
     split: Split
     geometry: Bucket
     words: tuple[str, ...] = ()
-    codec: Codec | None = None
-    latents: dict[int, Tensor] = field(default_factory=dict)
+    coded: Coded | None = None
 
     def __len__(self) -> int:
         return self.clips
@@ -92,15 +115,12 @@ class Shapes:
         )
 
     def _content(self, scene: Scene, index: int) -> Content:
-        if index in self.latents:
-            return Latent(mean=self.latents[index])
-        frames = torch.from_numpy(render(scene, self.geometry.height, self.geometry.frames))
-        if self.codec is None:
-            return Pixels(frames=frames)
-        clip = frames.permute(3, 0, 1, 2).unsqueeze(0).float() / 127.5 - 1
-        return Latent(
-            mean=self.latents.setdefault(index, self.codec(clip)[0].clone())
-        )  # and not the storage of a whole clip
+        def frames() -> Tensor:
+            return torch.from_numpy(render(scene, self.geometry.height, self.geometry.frames))
+
+        return (
+            Pixels(frames=frames()) if self.coded is None else Latent(mean=self.coded.latent(index, frames))
+        )
 
 
 def reworded(labels: Labels, rng: np.random.Generator) -> str:
@@ -119,7 +139,7 @@ def build(config: Any, context: DataContext) -> Source:
         split=config.split,
         words=config.words,
         geometry=geometry,
-        codec=codec if context.content is Latent else None,
+        coded=Coded(codec=codec, clips=config.clips) if codec and context.content is Latent else None,
     )
 
 

@@ -218,9 +218,9 @@ TINY = derive(
     model_id="wan21/tiny",
     summary="a small trained model of the same classes: plain shapes that move, 64x64",
     components=_components(
-        (189_088, 2_420_184, 1_999_560),
+        (188_416, 2_420_184, 1_999_560),
         {
-            "vocab_size": 44,
+            "vocab_size": 37,
             "d_model": 96,
             "d_kv": 24,
             "d_ff": 192,

@@ -15,8 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+WORDS: Final = (
+    *("circle", "square", "triangle"),
+    *("red", "green", "blue", "yellow", "purple", "orange", "cyan", "pink"),
+    *("right", "left", "down", "up"),
+    *("black", "white"),
+)
+"""What it is trained to draw, of the words of the data set; the recipes name the same."""
 CODEC_SEED: Final = 1
-_SCENES: Final = 1600
+_SCENES: Final = 960
 _BLOCK: Final = (4, 16, 16)
 """Frames, rows and columns of a latent cell."""
 
@@ -117,7 +124,7 @@ def codec(channels: int) -> LinearCodec:
     """The codec of `_SCENES` drawn scenes, fitted in closed form in some seconds."""
     from fv_core.training.data.scenes import Split, combinations, draw, render
 
-    pool, second, mean, count = combinations(Split.SEEN), None, None, 0
+    pool, second, mean, count = combinations(Split.SEEN, WORDS), None, None, 0
     for index in range(_SCENES):
         rng = np.random.Generator(np.random.Philox(key=[CODEC_SEED, index]))
         frames = torch.from_numpy(render(draw(pool[index % len(pool)], rng), 64, 9))

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from fv_core.card import ModelCard
-from fv_core.training.contract import Bucket, DataContext, Pixels, Source
+from fv_core.training.contract import Bucket, DataContext, Latent, Pixels, Source
 from fv_core.training.data import shapes
-from fv_core.training.data.scenes import Split
+from fv_core.training.data.scenes import Split, combinations
 from fv_wan21.card import CARDS
 
 
@@ -71,6 +72,45 @@ def test_every_scene_is_of_its_split(context: DataContext, split: Split) -> None
     assert {found.scene(index).labels.split() for index in range(300)} == {split}
 
 
+def test_scenes_are_of_the_words_that_are_named(context: DataContext) -> None:
+    words = ("square", "red", "green", "up", "black")
+    found = source(context, clips=40, words=words)
+    assert isinstance(found, shapes.Shapes)
+    assert {found.scene(index).labels for index in range(40)} == set(combinations(Split.SEEN, words))
+
+
+def test_latents_are_kept_in_one_tensor(context: DataContext) -> None:
+    asked = []
+
+    def codec(clip: Tensor) -> Tensor:
+        asked.append(clip)
+        return clip[:, :2, :1, :4, :4] * 2
+
+    size = Bucket(frames=9, height=64, width=64)
+    coded = shapes.Coded(codec=codec, clips=30)
+    found = shapes.Shapes(seed=0, clips=30, split=Split.SEEN, geometry=size, coded=coded)
+    first = [found.sample(index, 0).content for index in (7, 3, 7)]
+    assert len(asked) == 2 and all(
+        isinstance(one, Latent) and one.mean.shape == (2, 1, 4, 4) for one in first
+    )
+    means = [one.mean for one in first if isinstance(one, Latent)]
+    assert means[0].equal(means[2]) and not means[0].equal(means[1])
+    assert means[1].equal(asked[1][0, :2, :1, :4, :4] * 2)
+    assert len({mean.untyped_storage().data_ptr() for mean in means}) == 1
+
+
 def test_an_epoch_has_a_clip() -> None:
     with pytest.raises(ValueError, match="clips 0"):
         shapes.Config(clips=0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("circle", "crimson"), r"\['crimson'\] are none of .*black.*yellow"),
+        (("circle", "red", "up"), "make no seen combination of shape, colour, direction and background"),
+    ],
+)
+def test_words_that_make_no_scene_are_refused(words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        shapes.Config(words=words)
