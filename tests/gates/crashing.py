@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import math
 import os
 import random
 import signal
@@ -142,20 +143,28 @@ def ended(process: int) -> int:
 
 def kill_at_random(folder: Path, seed: int, kills: int) -> int:
     """How many lives were killed before the last one, which ends by itself."""
-    rng, killed = random.Random(seed), 0
-    for life in range(4 * kills):  # some end by themselves before they are killed
+    rng, killed, whole_s = random.Random(seed), 0, math.inf
+    for life in range(4 * kills):
         if killed == kills:
             break
-        process = begin(folder, life, MIXED, EVERY_S)
-        time.sleep(rng.uniform(0.0, 2.0))
-        os.kill(process, signal.SIGKILL)
+        began, process = time.monotonic(), begin(folder, life, MIXED, EVERY_S)
+        if life > 0:  # within the time that a whole life takes; some end by themselves before they are killed
+            time.sleep(rng.uniform(0.0, whole_s))
+            os.kill(process, signal.SIGKILL)
         if ended(process) == -signal.SIGKILL:
             killed += 1
-        if len(list((folder / "done").iterdir())) == len(MIXED):  # and again, with new ones
-            for told in (folder / "accepted").iterdir():
-                told.unlink()
+        else:
+            whole_s = min(whole_s, time.monotonic() - began)
+        if JobStore(folder / "jobs").jobs() == ():
+            accept_again(folder)
     assert ended(begin(folder, 4 * kills, MIXED, EVERY_S)) == 0
     return killed
+
+
+def accept_again(folder: Path) -> None:
+    """Lets the next life submit the requests once more, as new jobs."""
+    for told in (folder / "accepted").iterdir():
+        told.unlink()
 
 
 def import_everything() -> None:

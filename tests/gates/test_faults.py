@@ -233,7 +233,7 @@ def test_everything_comes_back_and_neighbours_keep_their_bits(
     soak: bool,
     record_property: Callable[[str, object], None],
 ) -> None:
-    warm, rounds = (20, 200) if soak else (2, 6)
+    warm, rounds = (60, 300) if soak else (2, 6)
     mix = Mix(requests, [engine.run(one) for one in requests], tmp_path, seed=0)
     asyncio.run(mix.run(warm, share=0.05))
     before = used_here()
