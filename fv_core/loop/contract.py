@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
@@ -129,16 +129,10 @@ def held_refs(state: object) -> frozenset[CacheRef | ValueRef]:
     while rest:  # every step of every request walks its state, so by hand and not by recursion
         value = rest.pop()
         kind: Any = type(value)
-        parts: Iterable[object] = ()
-        if isinstance(value, (CacheRef, ValueRef)):
+        if parts := _parts(kind):
+            rest += [part for part in parts(value) if type(part) not in _PLAIN]
+        elif isinstance(value, (CacheRef, ValueRef)):
             found.add(value)
-        elif names := _fields(kind):
-            parts = [getattr(value, name) for name in names]
-        elif isinstance(value, (tuple, list)):
-            parts = value
-        elif isinstance(value, Mapping):
-            parts = value.values()
-        rest += [part for part in parts if type(part) not in _PLAIN]
     return frozenset(found)
 
 
@@ -146,6 +140,13 @@ _PLAIN: Final = frozenset({int, float, str, bool, bytes, type(None)})
 
 
 @cache
-def _fields(kind: type) -> tuple[str, ...]:
-    """The names of a dataclass's fields; () for any other type."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+def _parts(kind: type[Any]) -> Callable[[Any], Iterable[object]] | None:
+    """How to get at what a value of a type holds; None: nothing that could be a reference, or it is one itself."""
+    if issubclass(kind, (CacheRef, ValueRef)):
+        return None
+    if is_dataclass(kind):
+        names = tuple(field.name for field in fields(kind))
+        return lambda value: [getattr(value, name) for name in names]
+    if issubclass(kind, (tuple, list)):
+        return iter
+    return kind.values if issubclass(kind, Mapping) else None

@@ -49,6 +49,7 @@ class Entry:
         expect: hears when it should end, on the dispatcher's clock (None: nobody knows), and the seconds left of it.
         kept: it in the store, where there is one.
         step_s: what its last step took, with those that took it along.
+        over: whether it has ended.
     """
 
     id: str
@@ -68,10 +69,7 @@ class Entry:
     served: float = 0.0
     step_s: float = 0.0
     rows: int = 1
-
-    @property
-    def over(self) -> bool:
-        return self.error is not None or (self.job is not None and self.job.done)
+    over: bool = False
 
     @property
     def waits(self) -> bool:
@@ -167,7 +165,7 @@ class Dispatcher:
         return []
 
     def _candidates(self) -> list[Entry]:
-        return [one for one in self._entries if not one.over and not one.waits]
+        return [one for one in self._entries if not (one.over or one.waits)]
 
     def _start(self, entry: Entry, *, making_room: bool) -> bool:
         """Whether the entry runs now."""
@@ -193,6 +191,7 @@ class Dispatcher:
         if not entry.announced:
             entry.announced = True
             job.announce()
+        entry.over = job.done
         if job.done:
             entry.tell(Finished(request_id=entry.id, seconds=job.seconds))
 
@@ -221,7 +220,7 @@ class Dispatcher:
             assert entry.job is not None
             entry.served += seconds
             entry.step_s = seconds
-            entry.error = entry.job.error
+            entry.error, entry.over = entry.job.error, entry.job.done
             if not entry.over:
                 entry.turn = entry.job.run.turn
                 if entry.kept is not None and entry.kept.due(entry.served, entry.next_s):
@@ -233,14 +232,14 @@ class Dispatcher:
 
     def _drop_cancelled(self) -> None:
         for entry in self._entries:
-            try:
-                entry.cancel.check(entry.id)
-            except Cancelled as cancelled:
-                if not entry.over:
+            if entry.cancel.cancelled and not entry.over:
+                try:
+                    entry.cancel.check(entry.id)
+                except Cancelled as cancelled:
                     self._fail(entry, cancelled)
 
     def _fail(self, entry: Entry, error: FvError) -> None:
-        entry.error, entry.resting = error, None
+        entry.error, entry.over, entry.resting = error, True, None
         if entry.job is not None:
             entry.job.fail(error)
         else:

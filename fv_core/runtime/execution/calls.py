@@ -88,6 +88,7 @@ class Call:
     resolved: ResolvedCall = field(init=False)
     key: Hashable = field(init=False)
     result_key: CacheKey | None = None
+    _shared_key: Hashable | None = None
 
     @property
     def where(self) -> str:
@@ -160,11 +161,21 @@ class Call:
 
     def shared_key(self) -> Hashable:
         """What must be equal to share a forward with calls of others, before the component is asked."""
-        work, call = self.task.work, self.call
-        if work.numerics is Numerics.REFERENCE:
-            return (id(self.task), call.group or self.slot)
-        adapters = work.adapters.key(call.component)
-        return (id(work.instance), work.numerics, call.component, adapters, call.op, stated(call.static))
+        if self._shared_key is None:
+            work, call = self.task.work, self.call
+            self._shared_key = (
+                (id(self.task), call.group or self.slot)
+                if work.numerics is Numerics.REFERENCE
+                else (
+                    id(work.instance),
+                    work.numerics,
+                    call.component,
+                    work.adapters.key(call.component),
+                    call.op,
+                    stated(call.static),
+                )
+            )
+        return self._shared_key
 
     def adapted(self) -> AbstractContextManager[None]:
         """A block in which its component computes with the request's adapters."""

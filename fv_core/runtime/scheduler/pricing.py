@@ -22,6 +22,8 @@ from fv_core.runtime.scheduler.cost import LEARNS, CostModel
 
 SLOW: Final = 1e-10
 """Seconds per multiplication before anything was measured: a small CPU."""
+FOLLOWS_S: Final = 0.02
+"""Seconds between two times that prices follow what was learned: no order hangs on the noise of so short a time."""
 EVERY_S: Final = 10.0
 """Seconds between two times that what was learned is written."""
 
@@ -182,7 +184,7 @@ class Pricing:
         self._rates: dict[str, float] = {}
         self._pages: dict[tuple[str, str], tuple[str, Environment]] = {}
         self._notes: list[str] = []
-        self._written = -math.inf
+        self._written = self._followed = -math.inf
         self._unwritten = False
         self._lock = threading.Lock()  # requests are priced beside the steps
 
@@ -229,10 +231,12 @@ class Pricing:
     def observe(self, key: StepKey, jobs: int, seconds: float) -> None:
         """Takes in what a step that so many jobs took together lasted."""
         with self._lock:
+            known, now = self.times.knows(key), self._clock()
             self.times.observe(key, jobs, seconds)
             self._rate(key, seconds / jobs)
             self._unwritten = True
-            self.learned += 1
+            if not known or now - self._followed >= FOLLOWS_S:
+                self._followed, self.learned = now, self.learned + 1
 
     def ended(self, key: StepKey, share: float) -> None:
         """Takes in which part of its steps a node took."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fv_core.request import Numerics, Priority, Size
 from fv_core.runtime.scheduler.book import Shape
 from fv_core.runtime.scheduler.joining import Joining
-from fv_core.runtime.scheduler.pricing import NodeSteps, Pricing, Quote, StepKey
+from fv_core.runtime.scheduler.pricing import FOLLOWS_S, NodeSteps, Pricing, Quote, StepKey
 from fv_core.runtime.scheduler.remaining import LeastRemaining, Patience
 
 
@@ -107,7 +108,7 @@ class Rounds(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pricing = Pricing()
+        self.pricing = Pricing(clock=count(step=1.0).__next__)  # it follows every measurement
         self.jobs: list[Priced] = []
         self.now, self.came = 0.0, 0
         join = Joining(times=self.pricing.times, max_rows=4)
@@ -195,3 +196,16 @@ def test_alike_requests_have_one_tariff_and_others_their_own(totals: Sequence[in
     quotes = [Quote(pricing.tariff([NodeSteps(node="one", key=NODES[0][0], total=one)])) for one in totals]
     tariffs = {id(quote._tariff) for quote in quotes}
     assert len(tariffs) == len(set(totals))
+
+
+def test_prices_follow_first_measurements_at_once_and_later_ones_soon() -> None:
+    now = 0.0
+    pricing = Pricing(clock=lambda: now)
+    quote = Quote(pricing.tariff([NodeSteps(node="one", key=NODES[0][0], total=4)]))
+    pricing.observe(NODES[0][0], 1, 1.0)
+    assert quote.remaining == 4.0
+    pricing.observe(NODES[0][0], 1, 2.0)
+    assert quote.remaining == 4.0
+    now += FOLLOWS_S
+    pricing.observe(NODES[0][0], 1, 2.0)
+    assert quote.remaining == 8.0
