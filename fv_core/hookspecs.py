@@ -12,7 +12,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from fv_core.card import ModelCard
-    from fv_core.extend import InterceptorSpec
+    from fv_core.extend import InterceptorSpec, RewardSpec, TrainingMethodSpec
 
 PLUGIN_API: Final = 1
 """Raised with every incompatible change of these hooks or of the records they return."""
@@ -30,4 +30,16 @@ def fv_cards() -> Iterable[ModelCard]:
 @hookspec
 def fv_interceptors() -> Iterable[InterceptorSpec]:
     """The interceptors of this plugin; off until an engine names them."""
+    raise AssertionError("specification only")
+
+
+@hookspec
+def fv_training_methods() -> Iterable[TrainingMethodSpec]:
+    """The ways of training of this plugin, which `[method] name` names."""
+    raise AssertionError("specification only")
+
+
+@hookspec
+def fv_rewards() -> Iterable[RewardSpec]:
+    """What judges clips in this plugin, which `[validate] rewards` names."""
     raise AssertionError("specification only")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fv_core import codec
 from fv_core.card import ModelCard, validate
 from fv_core.errors import FvError, PluginError
-from fv_core.extend import InterceptorSpec
+from fv_core.extend import InterceptorSpec, RewardSpec, TrainingMethodSpec
 from fv_core.plugins.foreign import is_interrupt, told, undisturbed
 from fv_core.plugins.hooks import call_hook, find_hooks
 from fv_core.plugins.importing import import_plugin
@@ -17,6 +17,8 @@ from fv_core.plugins.record import LoadedPlugin, Offer, PluginRecord, PluginStat
 from fv_core.plugins.verdict import refused
 
 R = TypeVar("R")
+
+_KINDS: Final = {InterceptorSpec: "interceptor", TrainingMethodSpec: "training method", RewardSpec: "reward"}
 
 
 def load(record: PluginRecord) -> LoadedPlugin:
@@ -49,18 +51,26 @@ def _loaded(record: PluginRecord) -> LoadedPlugin:
     module = import_plugin(record)
     hooks = find_hooks(record, module)
     cards, specs = call_hook(record, hooks.fv_cards), call_hook(record, hooks.fv_interceptors)
+    methods, rewards = call_hook(record, hooks.fv_training_methods), call_hook(record, hooks.fv_rewards)
     findings = (
         *_misplaced(record, cards, ModelCard, "model_id"),
         *_misplaced(record, specs, InterceptorSpec, "id"),
-    ) or (*_invalid(cards), *_impossible(record, specs))
+        *_misplaced(record, methods, TrainingMethodSpec, "id"),
+        *_misplaced(record, rewards, RewardSpec, "id"),
+    ) or (*_invalid(cards), *_impossible(record, [*specs, *methods, *rewards]))
     if findings:
         return _refused(record, findings)
     offers = (
         *(Offer(kind="card", id=card.model_id) for card in cards),
-        *(Offer(kind="interceptor", id=spec.id) for spec in specs),
+        *(Offer(kind=_KINDS[type(spec)], id=spec.id) for spec in (*specs, *methods, *rewards)),
     )
-    ready = replace(record, state=PluginState.READY, provides=offers)
-    return LoadedPlugin(record=ready, cards=tuple(cards), interceptors=tuple(specs))
+    return LoadedPlugin(
+        record=replace(record, state=PluginState.READY, provides=offers),
+        cards=tuple(cards),
+        interceptors=tuple(specs),
+        training_methods=tuple(methods),
+        rewards=tuple(rewards),
+    )
 
 
 def _refused(record: PluginRecord, findings: Sequence[FvError]) -> LoadedPlugin:
@@ -102,11 +112,13 @@ def _invalid(cards: Sequence[ModelCard]) -> Iterator[FvError]:
         )  # raises for fields of other types: no listing is the first to find out
 
 
-def _impossible(record: PluginRecord, specs: Sequence[InterceptorSpec]) -> Iterator[FvError]:
+def _impossible(
+    record: PluginRecord, specs: Sequence[InterceptorSpec | TrainingMethodSpec | RewardSpec]
+) -> Iterator[FvError]:
     for spec in specs:
         codec.encode(spec)
         for fault in spec.faults():
-            yield _wrong(record, f"interceptor {spec.id}: {fault}")
+            yield _wrong(record, f"{_KINDS[type(spec)]} {spec.id}: {fault}")
 
 
 def _wrong(record: PluginRecord, rule: str) -> PluginError:

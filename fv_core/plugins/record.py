@@ -10,7 +10,7 @@ from fv_core.card import ModelCard
 from fv_core.errors import FvError
 
 if TYPE_CHECKING:
-    from fv_core.extend import InterceptorSpec
+    from fv_core.extend import InterceptorSpec, RewardSpec, TrainingMethodSpec
 
 
 class PluginState(StrEnum):
@@ -38,7 +38,7 @@ class PluginState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """One record that a plugin brings: `kind` is "card" or "interceptor"."""
+    """One record that a plugin brings: `kind` is "card", "interceptor", "training method" or "reward"."""
 
     kind: str
     id: str
@@ -86,4 +86,6 @@ class LoadedPlugin:
     record: PluginRecord
     cards: tuple[ModelCard, ...] = ()
     interceptors: tuple[InterceptorSpec, ...] = ()
+    training_methods: tuple[TrainingMethodSpec, ...] = ()
+    rewards: tuple[RewardSpec, ...] = ()
     findings: tuple[FvError, ...] = ()

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from fv_core.card import ModelCard
 from fv_core.errors import FvError, PluginError
-from fv_core.extend import InterceptorSpec
+from fv_core.extend import InterceptorSpec, RewardSpec, TrainingMethodSpec
 from fv_core.plugins import discovery, loader
 from fv_core.plugins.allow import VARIABLE, allowed
 from fv_core.plugins.model_folder import model_folder, read_model
@@ -89,6 +89,26 @@ class Registry:
     def interceptors(self) -> list[InterceptorSpec]:
         """The interceptors of every plugin that works; as `cards`."""
         return [spec for plugin in self._working_ones() for spec in plugin.interceptors]
+
+    def training_methods(self) -> list[TrainingMethodSpec]:
+        """The training methods of every plugin that works; as `cards`."""
+        return [spec for plugin in self._working_ones() for spec in plugin.training_methods]
+
+    def rewards(self) -> list[RewardSpec]:
+        """The rewards of every plugin that works; as `cards`."""
+        return [spec for plugin in self._working_ones() for spec in plugin.rewards]
+
+    def find_training_method(self, ident: str) -> TrainingMethodSpec | None:
+        """The installed training method of this id, None if there is none; loads its plugin alone.
+
+        Raises:
+            FvError: what keeps its plugin from working.
+        """
+        return self._find(ident, lambda plugin: plugin.training_methods, lambda spec: spec.id)
+
+    def find_reward(self, ident: str) -> RewardSpec | None:
+        """As `find_training_method`."""
+        return self._find(ident, lambda plugin: plugin.rewards, lambda spec: spec.id)
 
     def find_card(self, model_id: str) -> ModelCard:
         """The installed card `model_id`; loads its plugin alone. A path to a folder that is a model gives its card.
