@@ -110,7 +110,7 @@ def _facts(record: PluginRecord) -> Iterator[str]:
     if record.remedy:
         yield f"  remedy    {record.remedy}"
     for offer in record.provides:
-        yield f"  {offer.kind:<9} {offer.id}"
+        yield f"  {offer.kind:<15} {offer.id}"
 
 
 def _traceback(finding: FvError) -> str:

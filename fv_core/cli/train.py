@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from fv_core import __version__
 from fv_core.cli.commands import Command, events_option, json_option
 from fv_core.cli.interrupt import on_interrupt
 from fv_core.cli.output import Out, human_bytes
 from fv_core.cli.progress import waiting
+from fv_core.plugins import plugin_records
 from fv_core.request import CancelScope
 from fv_core.runtime.models import EMBEDDED_DEFAULT
 
 if TYPE_CHECKING:
+    from fv_core.extend import RewardSpec, TrainingMethodSpec
     from fv_core.training.data.encoded import Filled
     from fv_core.training.data.report import FileRow
     from fv_core.training.plan import TrainPlan
@@ -140,18 +143,38 @@ def _tell_filled(filled: Filled, out: Out) -> None:
 
 def _tell_kinds(init: str | None, out: Out) -> None:
     """A file to begin from, or what methods and kinds of data there are."""
+    from fv_core.training import offered
     from fv_core.training.data import SOURCES
-    from fv_core.training.setup import METHODS  # loads torch
 
     if init is not None:
         from fv_core.training.template import template
 
         out.lines(*template(init, model=EMBEDDED_DEFAULT, source="folder").splitlines())
     elif out.as_json or out.as_events:
-        out.document({"methods": list(METHODS), "data": list(SOURCES)})
+        out.document(
+            {
+                "methods": [_offered(one) for one in offered.methods()],
+                "data": list(SOURCES),
+                "rewards": [_offered(one) for one in offered.rewards()],
+            }
+        )
     else:
-        rows = [("method", name) for name in METHODS] + [("data", name) for name in SOURCES]
-        out.table(("KIND", "NAME"), rows)
+        rows = [("method", one.id, _origin(one.id), one.summary) for one in offered.methods()]
+        rows += [("data", name, _origin(name), "") for name in SOURCES]
+        rows += [("reward", one.id, _origin(one.id), one.summary) for one in offered.rewards()]
+        out.table(("KIND", "NAME", "FROM", "SUMMARY"), rows)
+
+
+def _offered(spec: TrainingMethodSpec | RewardSpec) -> dict[str, str]:
+    return {"id": spec.id, "from": _origin(spec.id), "summary": spec.summary}
+
+
+def _origin(ident: str) -> str:
+    """The distribution that an id comes from: bare ids are fv's own."""
+    namespace, _, rest = ident.partition("/")
+    if not rest:
+        return f"fv-core {__version__}"
+    return next((str(one) for one in plugin_records() if one.name == namespace), namespace)
 
 
 def _tell_plan(plan: TrainPlan, out: Out) -> None:

@@ -145,10 +145,12 @@ class ValidateTable:
         every: how many steps lie between two validations; 0: none.
         prompts: what to show. seed: of the first one, the next ones count up.
         size: width and height in pixels. frames: of a clip. steps, guidance: of sampling. None is the model's default.
+        rewards: what judges the clips, by name: `fv train --list` has them.
     """
 
     every: int = 0
     prompts: tuple[str, ...] = ()
+    rewards: tuple[str, ...] = ()
     seed: int = 0
     size: tuple[int, int] | None = None
     frames: int | None = None

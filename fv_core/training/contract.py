@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 from fv_core.card import ModelCard
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
 
@@ -229,4 +231,19 @@ class Method(Protocol):
 
     def loss(self, role: str, batch: Batch) -> Loss:
         """What `role` learns from the batch, under grad."""
+        ...
+
+
+class Reward(Protocol):
+    """What judges clips, built without arguments."""
+
+    def score(self, frames: NDArray[np.uint8], prompt: str) -> Mapping[str, float]:
+        """Figures by name, the more the better.
+
+        Args:
+            frames: [F, height, width, 3], RGB. prompt: what they were to show.
+
+        Raises:
+            ValueError: the prompt is none that it can judge.
+        """
         ...

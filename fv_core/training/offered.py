@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from fv_core.card import ModelCard
 from fv_core.errors import TrainError
 from fv_core.extend import RewardSpec, TrainingMethodSpec
 from fv_core.plugins import default_registry
+from fv_core.plugins.reference import resolve_reference
+from fv_core.training.contract import Method, Reward
 from fv_core.training.tables import illegal, meant
 
 METHODS: Final = {
@@ -76,6 +80,27 @@ def find_reward(name: str) -> RewardSpec:
     return found
 
 
+def made_rewards(names: Sequence[str], prompts: Sequence[str]) -> dict[str, Reward]:
+    """The rewards of these names, each of which can judge all of the prompts.
+
+    Raises:
+        TrainError: FV701, there is none of a name, or it cannot judge a prompt: tried with a black clip, so that it is
+            found out before the first step.
+    """
+    made: dict[str, Reward] = {}
+    for name in names:
+        spec = find_reward(name)
+        if "video" not in spec.artifacts:
+            raise illegal("validate.rewards", name, f"judges {', '.join(spec.artifacts)} and no video")
+        made[name] = resolve_reference(spec.factory, owner=f"reward {name}")()
+        for prompt in prompts:
+            try:
+                made[name].score(np.zeros((9, 64, 64, 3), np.uint8), prompt)
+            except ValueError as error:
+                raise illegal("validate.prompts", prompt, f"cannot be judged by {name}: {error}") from error
+    return made
+
+
 def check_loops(method: TrainingMethodSpec, card: ModelCard) -> None:
     """Raises:
     TrainError: FV704, the model has no loop that the method trains.
@@ -86,6 +111,23 @@ def check_loops(method: TrainingMethodSpec, card: ModelCard) -> None:
             "FV704",
             name="method.name",
             value=method.id,
-            rule=f"trains loops of {', '.join(method.loops)}, and {card.model_id} has those of {', '.join(sorted(have))}",
+            rule=f"trains loops of {', '.join(method.loops)}, of which {card.model_id} has none",
+            legal=f"methods that train {', '.join(sorted(have))}",
             remedy="Choose another method or model: `fv train --list` has the methods.",
+        )
+
+
+def check_roles(spec: TrainingMethodSpec, method: Method) -> None:
+    """Raises:
+    TrainError: FV704, the method trains other roles than it is offered with.
+    """
+    roles = tuple(method.roles())
+    if roles != spec.roles:
+        raise TrainError(
+            "FV704",
+            name=f"method {spec.id}",
+            value=", ".join(roles),
+            rule="are the roles that it trains, and not those that it is offered with",
+            legal=", ".join(spec.roles),
+            remedy="Report it to the method's author.",
         )

@@ -17,19 +17,14 @@ from fv_core.plugins import find_card
 from fv_core.plugins.reference import resolve_reference
 from fv_core.runtime.engine import Engine
 from fv_core.training.config import DataTable, RunConfig, split
-from fv_core.training.contract import DataContext, Method, MethodContext, Source
+from fv_core.training.contract import DataContext, Method, MethodContext, Reward, Source
 from fv_core.training.data.encoder import Encoder
 from fv_core.training.data.opening import Data, open_data
 from fv_core.training.lora import attach
 from fv_core.training.model import TrainedModel
+from fv_core.training.offered import check_loops, check_roles, find_method, made_rewards
 from fv_core.training.tables import illegal, meant, read_table
 from fv_core.training.tensorboard import require_tensorboard
-
-METHODS: Final = {
-    "finetune": "fv_core.training.methods.finetune:Finetune",
-    "vae": "fv_core.training.methods.vae:Vae",
-}
-"""The built-in methods, by the name that [method] gives."""
 
 SEED: Final = "seed"
 """What `weights` says for a model that begins as its components are initialised."""
@@ -43,6 +38,7 @@ class Setup:
         engine: that the model is resident in.
         data: its samples. table: how they are used.
         total: samples of an optimizer step.
+        rewards: what judges the clips of a validation, by name.
         resolved: every setting as plain JSON, defaults included: what a checkpoint keeps to compare with.
     """
 
@@ -52,6 +48,7 @@ class Setup:
     data: Data
     table: DataTable
     total: int
+    rewards: Mapping[str, Reward]
     resolved: Mapping[str, Any]
 
 
@@ -77,16 +74,20 @@ def set_up(
     if config.log:
         require_tensorboard()
     card = card or find_card(config.model)
+    spec = find_method(config.method["name"])
+    check_loops(spec, card)
     if config.weights == SEED:
         card = derive(card, checkpoint=None, weights="")
     elsewhere = config.weights if config.weights not in ("", SEED) else None
     engine = Engine([card], weights=elsewhere, dtype="float32")
     model = TrainedModel(engine.instance(card.model_id))
     total = config.train.batch * config.train.accumulate * ranks
-    factory = resolve_reference(method_reference(config.method["name"]), owner="method")
+    factory = resolve_reference(spec.factory, owner=f"method {spec.id}")
     _, own = split(config.method, _Named, name="method")
     method_config = read_table(factory.Config, own, name="method")
     method: Method = factory(method_config, MethodContext(model=model, seed=config.train.seed, total=total))
+    check_roles(spec, method)
+    rewards = made_rewards(config.validate.rewards, config.validate.prompts)
     data, own = split(config.data, DataTable, name="data")
     data_config: object = own
     if source is None:
@@ -118,19 +119,15 @@ def set_up(
         "total": total,
     }
     return Setup(
-        engine=engine, model=model, method=method, data=opened, table=data, total=total, resolved=resolved
+        engine=engine,
+        model=model,
+        method=method,
+        data=opened,
+        table=data,
+        total=total,
+        rewards=rewards,
+        resolved=resolved,
     )
-
-
-def method_reference(name: str) -> str:
-    """Where a method is.
-
-    Raises:
-        TrainError: FV701, there is none of this name.
-    """
-    if name not in METHODS:
-        raise illegal("method.name", name, f"is no method{meant(name, METHODS)}", legal=", ".join(METHODS))
-    return METHODS[name]
 
 
 def source_module(name: str) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 
 from fv_core.plugins.reference import resolve_reference
 from fv_core.training.config import DataTable, LoraTable, SaveTable, TrainTable, ValidateTable
-from fv_core.training.setup import method_reference, source_module
+from fv_core.training.offered import find_method
+from fv_core.training.setup import source_module
 
 
 def template(method: str, *, model: str, source: str) -> str:
@@ -19,7 +20,7 @@ def template(method: str, *, model: str, source: str) -> str:
     Raises:
         TrainError: FV701, there is no such method or kind of data.
     """
-    config = resolve_reference(method_reference(method), owner="method").Config
+    config = resolve_reference(find_method(method).factory, owner=f"method {method}").Config
     tables: dict[str, tuple[type, Mapping[str, object]]] = {
         "method": (config, {"name": method}),
         "data": (source_module(source).Config, {"name": source}),

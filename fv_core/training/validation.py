@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
+from fv_core.media.atomic import write_files
 from fv_core.request import Request
 from fv_core.training.config import ValidateTable
 from fv_core.training.export import averaged
 from fv_core.training.setup import Setup
 from fv_core.training.state import TrainState
 
+SCORES: Final = "scores.json"
+"""What the rewards say of the clips beside them: a list with `prompt` and the figures of each reward by its name."""
 
-def make_clips(folder: Path, table: ValidateTable, setup: Setup, state: TrainState) -> tuple[Path, ...]:
+
+def make_clips(folder: Path, table: ValidateTable, setup: Setup, state: TrainState) -> Mapping[str, float]:
     """One clip per prompt, of the averaged weights where the run keeps an average, as `STEP/NUMBER.mp4`.
 
     Seeds are fixed, so the clips of two steps differ by the weights alone.
+
+    Returns:
+        The means over the prompts of what the rewards say, as `shapes.colour`.
     """
     step = folder / f"{state.step:08d}"
     step.mkdir(parents=True, exist_ok=True)
@@ -22,7 +33,7 @@ def make_clips(folder: Path, table: ValidateTable, setup: Setup, state: TrainSta
         setup.model.instance,
         {name for role in setup.method.roles().values() for name in role},
     )
-    paths = []
+    scores = []
     with averaged(state):
         instance.weights_changed(*trained)  # or what was kept of earlier ones would be found
         for number, prompt in enumerate(table.prompts):
@@ -35,8 +46,22 @@ def make_clips(folder: Path, table: ValidateTable, setup: Setup, state: TrainSta
                 steps=table.steps,
                 guidance=table.guidance,
             )
-            path = step / f"{number:03d}.mp4"
-            setup.engine.run(request).save(path, force=True)
-            paths.append(path)
+            clip = setup.engine.run(request)
+            clip.save(step / f"{number:03d}.mp4", force=True)
+            scores.append({name: reward.score(clip.frames, prompt) for name, reward in setup.rewards.items()})
     instance.weights_changed(*trained)
-    return tuple(paths)
+    if not setup.rewards:
+        return {}
+    told = [{"prompt": prompt, **score} for prompt, score in zip(table.prompts, scores, strict=True)]
+    write_files({step / SCORES: json.dumps(told, indent=1).encode()}, force=True)
+    return _means(scores)
+
+
+def _means(scores: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
+    """Of every figure, over the clips that have it."""
+    found: dict[str, list[float]] = {}
+    for score in scores:
+        for reward, figures in score.items():
+            for name, figure in figures.items():
+                found.setdefault(f"{reward}.{name}", []).append(figure)
+    return {name: statistics.mean(figures) for name, figures in found.items()}

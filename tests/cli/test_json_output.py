@@ -74,6 +74,7 @@ ENV = record(
     plugins=several(record(name=TEXT, dist=TEXT, version=TEXT, state=STATE, reason=TEXT)),
     variables=mapping(TEXT),
 )  # fmt: skip
+OFFERED = record(id=TEXT, summary=TEXT, **{"from": TEXT})
 GATE = record(model=TEXT, gate=TEXT, state=TEXT, figure=WHOLE, of=WHOLE, counted=TEXT, detail=TEXT)
 SIZE = record(width=WHOLE, height=WHOLE)
 PLAIN = {"type": ["number", "string", "boolean"]}
@@ -174,7 +175,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         files=several(FILE),
     ),
     "train --cache-only": record(latents=WHOLE, embeds=WHOLE, found=WHOLE, notes=several(TEXT)),
-    "train --list": record(methods=several(TEXT), data=several(TEXT)),
+    "train --list": record(methods=several(OFFERED), data=several(TEXT), rewards=several(OFFERED)),
     "export": record(format=TEXT, path=TEXT),
     "config": record(settings=several(SETTING)),
     "env": ENV,

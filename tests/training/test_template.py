@@ -9,7 +9,7 @@ import pytest
 
 from fv_core.errors import TrainError
 from fv_core.training.config import TrainTable, config_of
-from fv_core.training.setup import METHODS
+from fv_core.training.offered import METHODS
 from fv_core.training.template import template
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -146,6 +147,21 @@ def vocabulary(words: tuple[str, ...] = ()) -> tuple[str, ...]:
     known = words or (*SHAPES, *COLOURS, *DIRECTIONS, *BACKGROUNDS)
     found = {word for text in WORDINGS for word in text.split() if not word.startswith("{")}
     return tuple(sorted(found.union(*((word, *SYNONYMS.get(word, ())) for word in known))))
+
+
+def asked(prompt: str) -> dict[str, str]:
+    """What a prompt names of shape, colour, direction and background, in the first of their words; case is ignored.
+
+    Of two colours, say, the last one counts.
+    """
+    said = re.findall("[a-z]+", prompt.lower())
+    kinds = {"shape": SHAPES, "colour": COLOURS, "direction": DIRECTIONS, "background": BACKGROUNDS}
+    return {
+        kind: word
+        for kind, words in kinds.items()
+        for word in words
+        if not {word, *SYNONYMS.get(word, ())}.isdisjoint(said)
+    }
 
 
 def draw(labels: Labels, rng: np.random.Generator) -> Scene:

@@ -6,6 +6,7 @@ slope of the object's centre. Shape: the outline that overlaps the object best, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from fv_core.training.data.scenes import (
     SHAPES,
     Frames,
     Labels,
+    asked,
     distance,
 )
 
@@ -44,6 +46,24 @@ class Reading:
             for name in ("shape", "colour", "direction", "background")
         }
         return {**found, "all": all(found.values())}
+
+
+class Shapes:
+    """The reward: 1 for each of shape, colour, direction and background that the clip shows as its prompt has it."""
+
+    def score(self, frames: Frames, prompt: str) -> Mapping[str, float]:
+        """Each of those that the prompt names, and `all` of them.
+
+        Raises:
+            ValueError: it names none.
+        """
+        wanted, reading = asked(prompt), read(frames)
+        if not wanted:
+            raise ValueError(
+                f"{prompt!r} names no shape, colour, direction or background of the data set shapes"
+            )
+        hits = {name: float(getattr(reading, name) == word) for name, word in wanted.items()}
+        return {**hits, "all": min(hits.values())}
 
 
 def read(frames: Frames) -> Reading:
