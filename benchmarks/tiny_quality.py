@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from fv_core.training.data.scenes import (
     render,
 )
 from fv_core.training.rewards.shapes import read
+from fv_wan21.tiny import WORDS
 
 ATTRIBUTES = ("shape", "colour", "direction", "background", "all")
 LIMITS = {Split.SEEN: (0.95, 0.90), Split.HELD_OUT: (0.90, 0.75)}
@@ -52,11 +54,15 @@ class Judged:
 
 
 def prompts(split: Split, count: int) -> list[tuple[Labels, str]]:
-    """Different prompts, combinations, wordings and names of words at random."""
+    """Different prompts: combinations, wordings and names of words at random."""
     rng = np.random.default_rng(0)
-    every = [(labels, wording) for wording in range(len(WORDINGS)) for labels in combinations(split)]
-    chosen = [every[place] for place in rng.permutation(len(every))[:count]]
-    return [(labels, labels.caption(wording, rng)) for labels, wording in chosen]
+    every = [(labels, wording) for wording in range(len(WORDINGS)) for labels in combinations(split, WORDS)]
+    found: dict[str, Labels] = {}
+    while len(found) < count:
+        for place in rng.permutation(len(every)):
+            labels, wording = every[place]
+            found.setdefault(labels.caption(wording, rng), labels)
+    return [(labels, caption) for caption, labels in islice(found.items(), count)]
 
 
 def generated(engine: Engine, model: str, asked: Sequence[tuple[Labels, str]], seeds: int) -> Judged:
@@ -77,7 +83,7 @@ def generated(engine: Engine, model: str, asked: Sequence[tuple[Labels, str]], s
 
 def decoded(vae: Any, count: int) -> tuple[Judged, float]:
     """True clips of both splits through the autoencoder, and their PSNR in dB."""
-    every = [*combinations(Split.SEEN), *combinations(Split.HELD_OUT)]
+    every = [*combinations(Split.SEEN, WORDS), *combinations(Split.HELD_OUT, WORDS)]
     rng = np.random.default_rng(1)
     labels = [every[place] for place in rng.permutation(len(every))[:count]]
     true = np.stack([render(draw(one, rng), 64, 9) for one in labels])

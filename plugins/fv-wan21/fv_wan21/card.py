@@ -173,8 +173,8 @@ T2V_14B = derive(
 )
 
 _DRAWS = (
-    "a circle (disc), square (box) or triangle (wedge), in red, green, blue, yellow or purple, moving right, left, up "
-    "or down, on a black or white background"
+    "a circle (disc, ball), square (box) or triangle (wedge), in red, green, blue, yellow, purple (violet), orange, "
+    "cyan (turquoise) or pink, moving right, left, up or down (rightwards, ...), on a black or white background"
 )
 
 MICRO = derive(

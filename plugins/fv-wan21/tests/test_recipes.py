@@ -43,6 +43,7 @@ def test_the_recipes_begin_from_nothing() -> None:
     for name in ("tiny-vae", "tiny"):
         config = load_config(RECIPES / f"{name}.toml")
         assert (config.model, config.weights, config.train.seed) == (TINY.model_id, "seed", 0)
+        assert tuple(config.data["words"]) == tiny.WORDS
 
 
 def test_the_codecs_channels_are_orthonormal_and_of_unit_variance() -> None:
