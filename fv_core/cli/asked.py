@@ -82,7 +82,8 @@ def _repeated(options: Options, file: Path) -> Asked:
     from fv_core.media import read_sidecar  # loads numpy
 
     recorded = read_sidecar(file)
-    card, used = find_card(recorded.request.model), recorded.used
+    used = recorded.used
+    card = find_card(used.model_folder or recorded.request.model)
     if card.digest() != used.card_digest:
         raise RequestError(
             "FV311",

@@ -72,12 +72,17 @@ def read_model(folder: Path, find_card: Callable[[str], ModelCard]) -> ModelCard
     return card
 
 
+def lies_in(card: ModelCard) -> str:
+    """The folder that a card was read from; "" for one that a plugin or a program brings."""
+    return card.weights if card.weights and (Path(card.weights) / FILE).is_file() else ""
+
+
 def base_of(card: ModelCard) -> str:
     """The id of the installed card that a card is of."""
-    file = Path(card.weights) / FILE
+    folder = lies_in(card)
     return (
-        codec.decode(ModelFolder, json.loads(file.read_text())).base
-        if card.weights and file.is_file()
+        codec.decode(ModelFolder, json.loads((Path(folder) / FILE).read_text())).base
+        if folder
         else card.model_id
     )
 

@@ -29,7 +29,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """The settled values of one finished run."""
+    """The settled values of one finished run. `model_folder`: where a model lies that is a folder, "" for others."""
 
     model: str
     card_digest: str
@@ -51,3 +51,4 @@ class Used:
     seconds: float
     adjusted: tuple[str, ...]
     adapters: tuple[BoundAdapter, ...] = ()
+    model_folder: str = ""

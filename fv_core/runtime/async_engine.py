@@ -84,6 +84,7 @@ class AsyncEngine:
         )
         self._intake = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fv-intake")
         self._jobs: dict[str, AsyncJob] = {}
+        self._untaken: list[AsyncJob] = []  # recovered, but not handed to anybody yet
         self._left: set[str] = set()  # ended by leaving, which is no reason to forget them
         self._gate = threading.Lock()  # no job is taken on by an engine that has been told to end
         self._draining = self._closed = False
@@ -141,7 +142,9 @@ class AsyncEngine:
             RequestError: FV310, the engine has no store.
         """
         loop = self._own_loop()
-        return await asyncio.wrap_future(self._beside(lambda: self._recover(loop)))
+        await asyncio.wrap_future(self._beside(lambda: self._untaken.extend(self._recover(loop))))
+        taken, self._untaken = self._untaken, []  # those too that a call found which was cancelled meanwhile
+        return taken
 
     async def forget(self, job: AsyncJob) -> None:
         """Removes a job that is done from the store: its clip was taken. Those that failed here are not kept."""

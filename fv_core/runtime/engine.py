@@ -23,13 +23,14 @@ from fv_core.runtime.engine_options import (
     cache_budgets,
     checked_bytes,
     checked_flag,
+    checked_gain,
     checked_memory,
     checked_requests,
 )
 from fv_core.runtime.environment import differences, environment
 from fv_core.runtime.estimate import RunPlan
 from fv_core.runtime.extensions import Extension
-from fv_core.runtime.gain import Gain, Measured
+from fv_core.runtime.gain import Gain
 from fv_core.runtime.instance import ModelInstance, closed
 from fv_core.runtime.intake import Intake
 from fv_core.runtime.job import Job, Observer, closing_on_error
@@ -107,7 +108,7 @@ class Engine:
             certified=checked_flag("require_certified", require_certified),
         )
         self.device = self._intake.device
-        self._batching = Batching(gain=gain or Measured(self.device), limit=checked_limit(max_batch))
+        self._batching = Batching(gain=checked_gain(gain, self.device), limit=checked_limit(max_batch))
         most = checked_memory(memory)
         self._adapters = AdapterPool(checked_bytes("adapter_bytes", adapter_bytes))
         self._stores = Stores(

@@ -15,6 +15,7 @@ from fv_core.errors import RequestError
 from fv_core.memory import parse_bytes
 from fv_core.request import Priority, Request
 from fv_core.runtime.device import total_bytes
+from fv_core.runtime.gain import Gain, Measured
 from fv_core.runtime.instance import Offload
 
 _SHARES: Final = {"stream": 1, "slab_kv": 1, "paged_kv": 4, "text_kv": 4, "feature": 16}
@@ -161,6 +162,21 @@ def checked_count(name: str, given: int) -> int:
     """
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise _illegal(name, given, "is no count", "a whole number from 1 up")
+    return given
+
+
+def checked_gain(given: Gain | None, device: torch.device) -> Gain:
+    """What decides which calls share a forward; None: it is measured.
+
+    Raises:
+        RequestError: FV310, it is none.
+    """
+    if given is None:
+        return Measured(device)
+    if isinstance(given, type) or not isinstance(given, Gain):
+        raise _illegal(
+            "gain", given, "does not decide what joins", "an object such as fv_core.runtime.gain.Always()"
+        )
     return given
 
 

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import torch
 
@@ -21,6 +21,7 @@ _PATIENCE = 64
 _KINDS = 512
 
 
+@runtime_checkable
 class Gain(Protocol):
     """Decides what joins; told of every forward. A kind is all that makes forwards alike but their rows."""
 

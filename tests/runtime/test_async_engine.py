@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,41 @@ def test_jobs_of_a_closed_engine_go_on_in_another_and_a_damaged_one_harms_no_oth
 
     clips = asyncio.run(main())
     assert all(any(same(clip, alone(request)) for request in requests) for clip in clips)
+
+
+def test_a_recovery_that_is_cancelled_loses_no_job(
+    ask: Ask, alone: Callable[[Request], Clip], tmp_path: Path
+) -> None:
+    """It goes on beside the steps: who asks next is given what it found."""
+    request = ask(frames=9)
+
+    async def main() -> tuple[str, str, Clip]:
+        async with made(store=tmp_path) as engine:
+            first = await engine.submit(request)
+            await first.result()
+        async with made(store=tmp_path) as engine:
+            begun, go = threading.Event(), threading.Event()
+            whole = engine._recover
+
+            def held(loop: asyncio.AbstractEventLoop) -> list[AsyncJob]:
+                begun.set()
+                go.wait(10)
+                return whole(loop)
+
+            engine._recover = held  # type: ignore[method-assign]
+            given_up = asyncio.create_task(engine.recover())
+            await asyncio.to_thread(begun.wait, 10)
+            given_up.cancel()
+            with suppress(asyncio.CancelledError):
+                await given_up
+            go.set()
+            (job,) = await engine.recover()
+            clip = await job.result()
+            await engine.forget(job)
+        return first.id, job.id, clip
+
+    first, job, clip = asyncio.run(main())
+    assert job == first and same(clip, alone(request))
 
 
 def test_a_job_that_was_done_but_not_taken_is_done_after_a_restart(

@@ -10,6 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fv_core import Engine
+from fv_core.errors import RequestError
 from fv_core.runtime.gain import PAYS, Always, Measured
 
 KIND = "a shape"
@@ -170,3 +172,10 @@ def test_always_shares_whatever_it_takes() -> None:
     with gain.timed(KIND, 1):
         gain.failed(KIND, 2)
     assert gain.joins(KIND, 1, 1)
+
+
+@pytest.mark.parametrize("wrong", ["always", "", 0, 1.5, Always])
+def test_an_engine_refuses_what_decides_nothing(wrong: object) -> None:
+    with pytest.raises(RequestError, match="gain") as refused:
+        Engine(["wan21/micro"], device="cpu", gain=wrong)  # type: ignore[arg-type]
+    assert refused.value.code == "FV310"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fv_core.extend.chain import Enabled
+from fv_core.plugins.model_folder import lies_in
 from fv_core.request import Used
 from fv_core.runtime.environment import environment, environment_hash
 from fv_core.runtime.instance import SEED, ModelInstance
@@ -64,4 +65,5 @@ def used(job: Job, extensions: Sequence[Enabled]) -> Used:
         seconds=job.seconds,
         adjusted=job.run.notes,
         adapters=job.run.adapters.told(),
+        model_folder=lies_in(instance.card),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import dataclass
 from typing import Self
@@ -46,4 +47,7 @@ class Terms:
         """Raises:
         ValueError: it is not what `to_json` writes.
         """
-        return codec.decode(cls, json.loads(text))
+        told = codec.decode(cls, json.loads(text))
+        if not all(math.isfinite(one) for one in (told.accepted, told.deadline or 0.0)):
+            raise ValueError(f"accepted is {told.accepted} and deadline {told.deadline}, which are no times")
+        return told

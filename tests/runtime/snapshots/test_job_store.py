@@ -253,3 +253,19 @@ def test_a_copied_job_is_refused_by_the_name_of_both(tmp_path: Path, taken: Requ
     assert store.newest(job).header == snapshot.header
     with pytest.raises(RunError, match=f"FV504.*{job}copy.*is a copy of {job},"):
         store.newest(f"{job}copy")
+
+
+@pytest.mark.parametrize("wrong", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize("name", ["accepted", "deadline"])
+def test_times_that_are_none_cost_their_job_alone(
+    tmp_path: Path, taken: RequestSnapshot, name: str, wrong: str
+) -> None:
+    store = JobStore(tmp_path)
+    for job in (JOB, "r2-0123ab"):
+        store.accept(job, TERMS, taken)
+    value = str(getattr(TERMS, name))
+    (tmp_path / JOB / "terms.json").write_bytes(TERMS.to_json().replace(value.encode(), wrong.encode()))
+    with pytest.raises(RunError, match=name) as refused:
+        store.terms(JOB)
+    assert refused.value.code == "FV504"
+    assert store.terms("r2-0123ab") == TERMS
