@@ -91,9 +91,9 @@ def vocoder(context: LoadContext) -> Vocoder:
         module = LTX2VocoderWithBWE.from_config(context.config())
     for part in list(module.modules()):
         if isinstance(part, (DownSample1d, UpSample1d)) and part is not module.resampler:
-            part.filter = type(part)(part.ratio, part.kernel_size).filter
+            part.filter = type(part)(part.ratio, part.kernel_size).filter.to(context.dtype)
     module.resampler = UpSample1d(module.resampler.ratio, window_type="hann", persistent=False)
-    _real_spectra(module)
+    _real_spectra(module, context.dtype)
     return Vocoder(context.fill(module, initialise=_initialise))
 
 
@@ -116,18 +116,18 @@ def _real_statistics(module: AutoencoderKLLTX2Video | AutoencoderKLLTX2Audio) ->
     module.latents_mean, module.latents_std = made(len(module.latents_mean))
 
 
-def _real_spectra(module: LTX2VocoderWithBWE) -> None:
-    """A windowed Fourier basis and triangles over it; a folder overwrites them."""
+def _real_spectra(module: LTX2VocoderWithBWE, dtype: torch.dtype) -> None:
+    """A windowed Fourier basis and triangles over it, of the type that samples have; a folder overwrites them."""
     stft = module.mel_stft.stft_fn
     count, _, length = stft.forward_basis.shape
     phase = 2 * math.pi * torch.arange(count // 2)[:, None] * torch.arange(length)[None, :] / length
     basis = torch.cat([phase.cos(), -phase.sin()]) * torch.hann_window(length)
-    stft.forward_basis = basis.unsqueeze(1)
+    stft.forward_basis = basis.unsqueeze(1).to(dtype)
     stft.inverse_basis = torch.zeros_like(stft.forward_basis)
     bands, frequencies = module.mel_stft.mel_basis.shape
     centres = torch.linspace(0, frequencies - 1, bands)[:, None]
     distance = (torch.arange(frequencies)[None, :] - centres).abs() * bands / frequencies
-    module.mel_stft.mel_basis = (1 - distance).clamp(min=0) / frequencies
+    module.mel_stft.mel_basis = ((1 - distance).clamp(min=0) / frequencies).to(dtype)
 
 
 def _initialise(module: nn.Module) -> None:
