@@ -260,6 +260,7 @@ def run_the_commands(folder: Path) -> None:
     commands = [
         ["models"], ["models", "--json"], ["models", "show", "wan21/micro"], ["models", "show", "wan21/t2v-14b"],
         ["env"], ["explain", "FV302"], ["explain"], ["plugins"], ["plugins", "--check"], ["plugins", "show", "wan21"],
+        ["train", "--list"],
         ["parity", "certify", "wan21/micro"], ["parity", "check", "wan21/micro", "--rung", "C1"],
         ["models", "show", "wan21/micro"],
         ["weights", "list"],

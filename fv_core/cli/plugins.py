@@ -109,8 +109,9 @@ def _facts(record: PluginRecord) -> Iterator[str]:
         yield f"  reason    {line}"
     if record.remedy:
         yield f"  remedy    {record.remedy}"
+    width = max([9, *(len(offer.kind) for offer in record.provides)])
     for offer in record.provides:
-        yield f"  {offer.kind:<15} {offer.id}"
+        yield f"  {offer.kind:<{width}} {offer.id}"
 
 
 def _traceback(finding: FvError) -> str:

@@ -117,11 +117,13 @@ def check_loops(method: TrainingMethodSpec, card: ModelCard) -> None:
         )
 
 
-def check_roles(spec: TrainingMethodSpec, method: Method) -> None:
-    """Raises:
-    TrainError: FV704, the method trains other roles than it is offered with.
+def check_roles(name: str, method: Method) -> None:
+    """Whether a method trains the roles that it is offered with. Loads what it trains.
+
+    Raises:
+        TrainError: FV704, it trains others.
     """
-    roles = tuple(method.roles())
+    spec, roles = find_method(name), tuple(method.roles())
     if roles != spec.roles:
         raise TrainError(
             "FV704",

@@ -22,7 +22,7 @@ from fv_core.training.data.encoder import Encoder
 from fv_core.training.data.opening import Data, open_data
 from fv_core.training.lora import attach
 from fv_core.training.model import TrainedModel
-from fv_core.training.offered import check_loops, check_roles, find_method, made_rewards
+from fv_core.training.offered import check_loops, find_method, made_rewards
 from fv_core.training.tables import illegal, meant, read_table
 from fv_core.training.tensorboard import require_tensorboard
 
@@ -86,7 +86,6 @@ def set_up(
     _, own = split(config.method, _Named, name="method")
     method_config = read_table(factory.Config, own, name="method")
     method: Method = factory(method_config, MethodContext(model=model, seed=config.train.seed, total=total))
-    check_roles(spec, method)
     rewards = made_rewards(config.validate.rewards, config.validate.prompts)
     data, own = split(config.data, DataTable, name="data")
     data_config: object = own

