@@ -97,7 +97,7 @@ ENVIRONMENT = record(
 )  # fmt: skip
 CLIP = record(
     path=maybe(TEXT), action=maybe(TEXT), text=maybe(TEXT), sidecar=maybe(TEXT),
-    model=TEXT, card_digest=TEXT, plugin=TEXT, weights=TEXT, seed=WHOLE, size=SIZE,
+    model=TEXT, card_digest=TEXT, plugin=TEXT, weights=TEXT, model_folder=TEXT, seed=WHOLE, size=SIZE,
     frames=WHOLE, fps=NUMBER, steps=WHOLE, guidance=NUMBER, sampler=TEXT, numerics=TEXT, dtype=TEXT,
     params=mapping(PLAIN), extensions=several(TEXT), environment=ENVIRONMENT, environment_hash=TEXT, seconds=NUMBER,
     adjusted=several(TEXT), adapters=several(BOUND),
