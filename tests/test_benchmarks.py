@@ -42,6 +42,7 @@ FIGURES = {
         "A_short_p95_over_fifo",
         "A_long_p95_over_fifo",
         "A_work_over_fifo",
+        "A_work",
     },
     "first_clip": {"imports_s", "first_clip_s", "first_over_imports", "second_clip_s"},
     "tiny_quality": QUALITY | {"codec_db", "codec_all"},
