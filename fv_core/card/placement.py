@@ -18,7 +18,7 @@ _BRANCHES: Final = 2
 def placements(card: ModelCard) -> Iterator[CardError]:
     """FV210 to FV213 for each plan of the card that could not run or would compute something else."""
     joint = sorted(loop_id for loop_id, spec in card.loops.items() if _is_joint(spec.params))
-    causal = sorted(loop_id for loop_id, spec in card.loops.items() if _nature(spec.semantics) in CAUSAL)
+    causal = sorted(loop_id for loop_id, spec in card.loops.items() if nature(spec.semantics) in CAUSAL)
     for index, plan in enumerate(card.parallelism):
         name = f"parallelism[{index}]"
         yield from _degrees(name, plan)
@@ -27,7 +27,7 @@ def placements(card: ModelCard) -> Iterator[CardError]:
         yield from _axes(name, plan, causal)
 
 
-def _nature(semantics: str) -> str:
+def nature(semantics: str) -> str:
     """The first word of a semantics id: "flow" of flow.euler.cfg/v1, "ar" of ar/v1."""
     return semantics.partition("/")[0].partition(".")[0]
 

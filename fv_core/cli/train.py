@@ -58,7 +58,11 @@ _PACE_S: Final = 30.0
     help="Print a CONFIG of METHOD to begin from instead.",
 )
 @click.option(
-    "--list", "as_list", is_flag=True, allow_from_autoenv=False, help="List methods and kinds of data."
+    "--list",
+    "as_list",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="List methods, kinds of data and rewards.",
 )
 @json_option
 @events_option
@@ -85,7 +89,7 @@ def train(
         return
     if config is None:
         raise click.MissingParameter(ctx=ctx, param_type="argument", param_hint="'CONFIG'")
-    from fv_core.training import run  # loads torch
+    from fv_core.training import ranks, run  # loads torch
 
     if dry_run:
         _tell_plan(run.plan(config, overrides=overrides), out)
@@ -98,6 +102,8 @@ def train(
         result = run.train(
             config, overrides=overrides, resume=resume, observer=show, note=out.notice, cancel=cancel
         )
+    if not ranks.Ranks.from_environment().first:
+        return  # one of several that torchrun began tells
     if as_json or as_events:
         out.document({"run": str(result.folder), "steps": result.steps, "figures": dict(result.metrics)})
     else:

@@ -142,8 +142,9 @@ class AsyncEngine:
             RequestError: FV310, the engine has no store.
         """
         loop = self._own_loop()
-        await asyncio.wrap_future(self._beside(lambda: self._untaken.extend(self._recover(loop))))
-        taken, self._untaken = self._untaken, []  # those too that a call found which was cancelled meanwhile
+        await asyncio.wrap_future(self._beside(lambda: self._find(loop)))
+        with self._gate:  # those too that a call found which was cancelled meanwhile
+            taken, self._untaken = self._untaken, []
         return taken
 
     async def forget(self, job: AsyncJob) -> None:
@@ -236,6 +237,11 @@ class AsyncEngine:
         if self._backlog_s is not None and ahead and sum(ahead) + seconds > self._backlog_s:
             rule = f"seconds of work are on their way, and this request is {seconds:.1f} more"
             raise _full(round(sum(ahead), 1), rule, f"at most {self._backlog_s:g} seconds of work")
+
+    def _find(self, loop: asyncio.AbstractEventLoop) -> None:
+        found = self._recover(loop)
+        with self._gate:
+            self._untaken += found
 
     def _recover(self, loop: asyncio.AbstractEventLoop) -> list[AsyncJob]:
         if self._keeper is None:

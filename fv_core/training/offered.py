@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fv_core.card import ModelCard
+from fv_core.card.placement import nature
 from fv_core.errors import TrainError
 from fv_core.extend import RewardSpec, TrainingMethodSpec
+from fv_core.loop.outputs import misfit
 from fv_core.plugins import default_registry
 from fv_core.plugins.reference import resolve_reference
+from fv_core.runtime.faults import as_fv_error
 from fv_core.training.contract import Method, Reward
 from fv_core.training.tables import illegal, meant
 
@@ -86,26 +91,56 @@ def made_rewards(names: Sequence[str], prompts: Sequence[str]) -> dict[str, Rewa
     Raises:
         TrainError: FV701, there is none of a name, or it cannot judge a prompt: tried with a black clip, so that it is
             found out before the first step.
+        FvError: FV502, it fails.
     """
     made: dict[str, Reward] = {}
     for name in names:
         spec = find_reward(name)
         if "video" not in spec.artifacts:
             raise illegal("validate.rewards", name, f"judges {', '.join(spec.artifacts)} and no video")
-        made[name] = resolve_reference(spec.factory, owner=f"reward {name}")()
+        factory = resolve_reference(spec.factory, owner=f"reward {name}")
+        try:
+            made[name] = factory()
+        except Exception as error:
+            raise as_fv_error(error, f"reward {name}") from error
         for prompt in prompts:
             try:
-                made[name].score(np.zeros((9, 64, 64, 3), np.uint8), prompt)
+                judged(name, made[name], np.zeros((9, 64, 64, 3), np.uint8), prompt)
             except ValueError as error:
                 raise illegal("validate.prompts", prompt, f"cannot be judged by {name}: {error}") from error
     return made
+
+
+def judged(name: str, reward: Reward, frames: NDArray[np.uint8], prompt: str) -> dict[str, float]:
+    """What a reward says of a clip, finite numbers by name.
+
+    Raises:
+        ValueError: the prompt is none that it can judge. FvError: FV502, it fails, or says something else.
+    """
+    try:
+        said: object = reward.score(frames, prompt)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise as_fv_error(error, f"reward {name}") from error
+    if not isinstance(said, Mapping) or not all(
+        isinstance(key, str) and isinstance(figure, (int, float)) and math.isfinite(figure)
+        for key, figure in said.items()
+    ):
+        raise misfit(
+            f"what reward {name} says",
+            found=repr(said),
+            legal="finite numbers by name",
+            remedy="Report it to the reward's author.",
+        )
+    return {key: float(figure) for key, figure in said.items()}
 
 
 def check_loops(method: TrainingMethodSpec, card: ModelCard) -> None:
     """Raises:
     TrainError: FV704, the model has no loop that the method trains.
     """
-    have = {loop.semantics.partition("/")[0].partition(".")[0] for loop in card.loops.values()}
+    have = {nature(loop.semantics) for loop in card.loops.values()}
     if not have & set(method.loops):
         raise TrainError(
             "FV704",

@@ -160,7 +160,7 @@ class Trainer:
     def validate(self) -> None:
         """Has the engine make the clips of [validate] with the weights so far. Changes nothing of the run."""
         if self.ranks.first:
-            means = make_clips(self.run / "samples", self.config.validate, self.setup, self.state)
+            means = make_clips(self.run / "samples", self.config.validate, self.setup, self.state, self._note)
             if means:
                 told = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
                 self._note(f"step {self.state.step}: {told}")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from fv_core.errors import FvError
+from fv_core.media import Clip
 from fv_core.media.atomic import write_files
 from fv_core.request import Request
 from fv_core.training.config import ValidateTable
+from fv_core.training.contract import Reward
+from fv_core.training.data.preparing import Note
 from fv_core.training.export import averaged
+from fv_core.training.offered import judged
 from fv_core.training.setup import Setup
 from fv_core.training.state import TrainState
 
@@ -19,10 +24,14 @@ SCORES: Final = "scores.json"
 """What the rewards say of the clips beside them: a list with `prompt` and the figures of each reward by its name."""
 
 
-def make_clips(folder: Path, table: ValidateTable, setup: Setup, state: TrainState) -> Mapping[str, float]:
+def make_clips(
+    folder: Path, table: ValidateTable, setup: Setup, state: TrainState, note: Note
+) -> Mapping[str, float]:
     """One clip per prompt, of the averaged weights where the run keeps an average, as `STEP/NUMBER.mp4`.
 
     Seeds are fixed, so the clips of two steps differ by the weights alone.
+
+    A reward that fails is told, and is missing of that clip: it does not end the training.
 
     Returns:
         The means over the prompts of what the rewards say, as `shapes.colour`.
@@ -48,13 +57,23 @@ def make_clips(folder: Path, table: ValidateTable, setup: Setup, state: TrainSta
             )
             clip = setup.engine.run(request)
             clip.save(step / f"{number:03d}.mp4", force=True)
-            scores.append({name: reward.score(clip.frames, prompt) for name, reward in setup.rewards.items()})
+            scores.append(dict(_said(setup.rewards, clip, prompt, note)))
     instance.weights_changed(*trained)
     if not setup.rewards:
         return {}
     told = [{"prompt": prompt, **score} for prompt, score in zip(table.prompts, scores, strict=True)]
     write_files({step / SCORES: json.dumps(told, indent=1).encode()}, force=True)
     return _means(scores)
+
+
+def _said(
+    rewards: Mapping[str, Reward], clip: Clip, prompt: str, note: Note
+) -> Iterator[tuple[str, dict[str, float]]]:
+    for name, reward in rewards.items():
+        try:
+            yield name, judged(name, reward, clip.frames, prompt)
+        except (FvError, ValueError) as error:
+            note(f"reward {name} could not judge {prompt!r}: {error}")
 
 
 def _means(scores: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, float]:

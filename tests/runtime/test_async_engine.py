@@ -249,6 +249,19 @@ def test_a_recovery_that_is_cancelled_loses_no_job(
     assert job == first and same(clip, alone(request))
 
 
+def test_recoveries_side_by_side_are_given_each_job_once(ask: Ask, tmp_path: Path) -> None:
+    async def main() -> tuple[list[str], list[str]]:
+        async with made(store=tmp_path) as engine:
+            jobs = [await engine.submit(ask(seed=seed)) for seed in range(3)]
+            await engine.drain()
+        async with made(store=tmp_path) as engine:
+            found = await asyncio.gather(*(engine.recover() for _ in range(3)))
+        return [job.id for job in jobs], [job.id for taken in found for job in taken]
+
+    accepted, taken = asyncio.run(main())
+    assert sorted(taken) == sorted(accepted)
+
+
 def test_a_job_that_was_done_but_not_taken_is_done_after_a_restart(
     ask: Ask, alone: Callable[[Request], Clip], tmp_path: Path
 ) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,6 +142,47 @@ def test_validation_is_scored_by_the_rewards_that_are_named(
     assert set(scores[0]["shapes"]) == {"shape", "colour", "direction", "background", "all"}
     assert set(scores[1]["shapes"]) == {"shape", "colour", "all"}
     assert 0 <= scores[0]["theirs/bright"]["light"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ('if frames.any(): raise KeyError("lost"); return {}', "KeyError"),
+        ('return {"light": float("nan") if frames.any() else 0.0}', "finite numbers by name"),
+        ("return 1 if frames.any() else {}", "finite numbers by name"),
+    ],
+)
+def test_a_reward_that_fails_is_told_and_the_training_goes_on(
+    install: Callable[[str], None], tmp_path: Path, says: str, told: str
+) -> None:
+    body = says.replace("; return", "\n        return")
+    install(PLUGIN.replace('return {"light": float(frames.mean()) / 255}', body))
+    notes: list[str] = []
+    run = train(written(tmp_path, "run"), note=notes.append).folder
+    assert len(read_metrics(run)) == 4 and (run / "model").is_dir()
+    assert sum("reward theirs/bright could not judge" in note and told in note for note in notes) == 4
+    scores = json.loads((run / "samples" / "00000004" / "scores.json").read_text())
+    assert [set(one) for one in scores] == [{"prompt", "shapes"}] * 2
+
+
+@pytest.mark.parametrize("says", ['raise KeyError("lost")', "return None"])
+def test_a_reward_that_always_fails_is_refused_before_the_first_step(
+    install: Callable[[str], None], tmp_path: Path, says: str
+) -> None:
+    install(PLUGIN.replace('return {"light": float(frames.mean()) / 255}', says))
+    with pytest.raises(FvError, match="reward theirs/bright") as refused:
+        train(written(tmp_path, "refused"))
+    assert refused.value.code == "FV502" and not (tmp_path / "refused").exists()
+
+
+def test_the_example_of_the_docs_is_sound() -> None:
+    page = (METHOD.parents[2] / "docs" / "training.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    specs = [*names["fv_training_methods"](), *names["fv_rewards"]()]
+    assert [type(spec) for spec in specs] == [TrainingMethodSpec, RewardSpec]
+    assert not [fault for spec in specs for fault in spec.faults()]
 
 
 def test_all_are_listed_with_where_they_come_from(

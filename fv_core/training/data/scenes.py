@@ -30,7 +30,7 @@ COLOURS: Final = {
     "cyan": (40, 205, 225),
     "pink": (255, 150, 200),
 }
-"""Apart by at least 85 of 255 in some channel, from each other and from every background."""
+"""Apart by at least 85 of 255 in some channel from each other, by 78 from every background."""
 DIRECTIONS: Final = {"right": (1.0, 0.0), "left": (-1.0, 0.0), "down": (0.0, 1.0), "up": (0.0, -1.0)}
 """Unit vectors (x, y), y downwards."""
 BACKGROUNDS: Final = {
