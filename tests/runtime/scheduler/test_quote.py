@@ -201,11 +201,15 @@ def test_alike_requests_have_one_tariff_and_others_their_own(totals: Sequence[in
 def test_prices_follow_first_measurements_at_once_and_later_ones_soon() -> None:
     now = 0.0
     pricing = Pricing(clock=lambda: now)
-    quote = Quote(pricing.tariff([NodeSteps(node="one", key=NODES[0][0], total=4)]))
-    pricing.observe(NODES[0][0], 1, 1.0)
-    assert quote.remaining == 4.0
-    pricing.observe(NODES[0][0], 1, 2.0)
+    text, denoise, _ = NODES[0]
+    quote = Quote(pricing.tariff([NodeSteps(node="one", key=text, total=4)]))
+    other = Quote(pricing.tariff([NodeSteps(node="two", key=denoise, total=2)]))
+    pricing.observe(text, 1, 1.0)
+    guessed = other.remaining
+    pricing.observe(denoise, 1, 3.0)
+    assert (quote.remaining, other.remaining) == (4.0, 6.0) and guessed != 6.0
+    pricing.observe(text, 1, 2.0)
     assert quote.remaining == 4.0
     now += FOLLOWS_S
-    pricing.observe(NODES[0][0], 1, 2.0)
+    pricing.observe(text, 1, 2.0)
     assert quote.remaining == 8.0
